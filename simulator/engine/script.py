@@ -1,0 +1,155 @@
+"""A role's instructions, made ready to run: streams numbered, waits and records attached to the work.
+
+A Record completes with the last work issued to its stream before it; a Wait holds back the next work
+issued to its stream. So both vanish into the items, and what is left is what the host does in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from simulator.program.instructions import (
+    Collective,
+    Copy,
+    HostWait,
+    HostWork,
+    Instruction,
+    Launch,
+    NextBatch,
+    Programs,
+    Record,
+    Recv,
+    Role,
+    Send,
+    Wait,
+)
+from simulator.timeline import DeviceKind
+
+Work: TypeAlias = Launch | Collective | Send | Recv | Copy
+
+#: kind of work -> how it is shown
+DEVICE_KINDS: dict[type, DeviceKind] = {
+    Collective: DeviceKind.COLLECTIVE,
+    Send: DeviceKind.SEND,
+    Recv: DeviceKind.RECV,
+    Copy: DeviceKind.COPY,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One piece of work for one stream, the same for all ranks of a role in all steps that have it.
+
+    `index`: its number in the Script's table; `position`: how far into the step (0 to 1) the host
+    issues it; `launch`: its number among the step's launches (which keys noise), -1 for other work.
+    """
+
+    work: Work
+    index: int
+    stream: int
+    waits: tuple[str, ...]
+    records: list[str]
+    position: float = 0.0
+    launch: int = -1
+    ends_step: bool = False
+
+    @property
+    def kind(self) -> DeviceKind:
+        if isinstance(self.work, Launch):
+            return self.work.segment.kind
+        return DEVICE_KINDS[type(self.work)]
+
+    @property
+    def name(self) -> str:
+        work = self.work
+        if isinstance(work, Launch):
+            return work.segment.name
+        if isinstance(work, Send | Recv):
+            return f"{type(work).__name__.lower()} {work.tag}"
+        return work.name or work.kind if isinstance(work, Collective) else work.name
+
+
+HostOp: TypeAlias = "Item | HostWork | HostWait | NextBatch"
+
+
+@dataclass(frozen=True, slots=True)
+class StepScript:
+    """What the host does in one step, in order; `trailing` waits hold back the next step's first work."""
+
+    operations: tuple[HostOp, ...]
+    trailing: tuple[tuple[int, str], ...]  # (stream, event)
+    launches: int
+
+
+@dataclass(slots=True)
+class Script:
+    """All steps of a role. Steps with the same optional parts share one StepScript."""
+
+    role: Role
+    streams: tuple[str, ...]
+    items: list[Item] = field(default_factory=list)
+    _variants: dict[tuple[bool, ...], StepScript] = field(default_factory=dict)
+
+    def step(self, step: int) -> StepScript:
+        """The script of a step (from 0)."""
+        key = tuple((step + 1) % period == 0 for period in self.role.periods())
+        known = self._variants.get(key)
+        if known is None:
+            known = self._variants[key] = self._compile(self.role.instructions(step))
+        return known
+
+    def _compile(self, instructions: tuple[Instruction, ...]) -> StepScript:
+        operations: list[HostOp] = []
+        waiting: dict[int, list[str]] = {}
+        last: dict[int, Item] = {}
+        launches = 0
+        number = {name: i for i, name in enumerate(self.streams)}
+        for place, instruction in enumerate(instructions):
+            match instruction:
+                case Wait(event, stream):
+                    waiting.setdefault(number[stream], []).append(event)
+                case Record(event, stream):
+                    if number[stream] in last:
+                        last[number[stream]].records.append(event)
+                case HostWork() | HostWait() | NextBatch():
+                    operations.append(instruction)
+                case _:
+                    stream_index = number[instruction.stream]
+                    item = Item(
+                        instruction,
+                        len(self.items),
+                        stream_index,
+                        tuple(waiting.pop(stream_index, ())),
+                        [],
+                        position=place / len(instructions),
+                        launch=launches if isinstance(instruction, Launch) else -1,
+                    )
+                    launches += isinstance(instruction, Launch)
+                    self.items.append(item)
+                    operations.append(item)
+                    last[stream_index] = item
+        if 0 in last:
+            last[0].ends_step = True
+        trailing = tuple((stream, event) for stream, events in waiting.items() for event in events)
+        return StepScript(tuple(operations), trailing, launches)
+
+
+def stream_names(programs: Programs) -> tuple[str, ...]:
+    """All streams of all roles, "compute" first, then in order of first use."""
+    names = {"compute": None}
+    for role in programs.roles:
+        for item in role.body:
+            for instruction in getattr(item, "instructions", (item,)):
+                stream = getattr(instruction, "stream", None)
+                if stream is not None:
+                    names.setdefault(stream, None)
+    return tuple(names)
+
+
+def scripts(programs: Programs) -> tuple[Script, ...]:
+    """One Script a role."""
+    names = stream_names(programs)
+    return tuple(Script(role, names) for role in programs.roles)
+
+
