@@ -18,6 +18,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def _none() -> Floats:
+    return np.empty(0)
+
+
 class DeviceKind(IntEnum):
     COMPUTE = 0
     COLLECTIVE = 1  # from this rank's arrival to the end
@@ -61,6 +65,17 @@ class DeviceSpans:
     model_flops: Floats  # what MFU counts
     sm_share: Floats  # part of the SMs that it holds; NaN where unknown
     bytes: Floats  # HBM traffic (compute), message (communication, copies); NaN where unknown
+    #: of the duration, how long kernels ran (the rest is gaps between launches); NaN: all of it
+    busy_s: Floats = field(default_factory=_none)
+    #: what the kernels take at full speed: no faults, no overlap; NaN where unknown
+    alone_s: Floats = field(default_factory=_none)
+    #: of busy_s, what faults added to alone_s (overlap added the rest); NaN where unknown
+    fault_s: Floats = field(default_factory=_none)
+
+    def __post_init__(self) -> None:
+        for name in ("busy_s", "alone_s", "fault_s"):
+            if len(getattr(self, name)) != len(self.start_s):
+                object.__setattr__(self, name, np.full(len(self.start_s), np.nan))
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -98,6 +113,25 @@ class Collectives:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderSpans:
+    """One row a batch that a dataloader worker loaded."""
+
+    rank: Ints  # index into Timeline.ranks
+    worker: Ints
+    batch: Ints
+    start_s: Floats
+    end_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    @classmethod
+    def none(cls) -> LoaderSpans:
+        whole = np.empty(0, dtype=np.int64)
+        return cls(whole, whole, whole, np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """A rank that the timeline shows, standing for `multiplicity` ranks that do the same."""
 
@@ -122,3 +156,4 @@ class Timeline:
     steps: NDArray[np.float64]
     links: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)  # name: (times, utilisation)
     meta: Mapping[str, object] = field(default_factory=dict)
+    loader: LoaderSpans = field(default_factory=LoaderSpans.none)
