@@ -79,7 +79,11 @@ class StepScript:
 
     operations: tuple[HostOp, ...]
     trailing: tuple[tuple[int, str], ...]  # (stream, event)
-    launches: int
+
+    @property
+    def launch_items(self) -> tuple[Item, ...]:
+        """The launches among the operations, in order; `Item.launch` is the place here."""
+        return tuple(op for op in self.operations if isinstance(op, Item) and op.launch >= 0)
 
 
 @dataclass(slots=True)
@@ -132,7 +136,7 @@ class Script:
         if 0 in last:
             last[0].ends_step = True
         trailing = tuple((stream, event) for stream, events in waiting.items() for event in events)
-        return StepScript(tuple(operations), trailing, launches)
+        return StepScript(tuple(operations), trailing)
 
 
 def stream_names(programs: Programs) -> tuple[str, ...]:

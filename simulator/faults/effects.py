@@ -86,10 +86,10 @@ class Traffic:
 Effect: TypeAlias = Factor | Pause | Noise | Traffic
 
 
-def kernel_noise(cv: float, kernels: int, draw: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Factor on a segment of `kernels` kernels from standard normal draws (any shape).
+def kernel_noise(cv: float | NDArray[np.float64], draw: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-normal factors with mean 1 and coefficient of variation `cv` from standard normal draws.
 
-    Log-normal with mean 1; independent kernels add up, so the spread falls as 1/sqrt(kernels).
+    n independent kernels of one size add up to a spread of cv / sqrt(n): callers divide.
     """
-    variance = np.log1p(cv * cv / max(1, kernels))
+    variance = np.log1p(np.square(cv))
     return np.asarray(np.exp(np.sqrt(variance) * draw - variance / 2))

@@ -34,6 +34,7 @@ class SegmentCost:
     launch_s: Floats
     host_s: float
     varies: Mapping[str, Floats]  # "attention" | "experts": mask of the kernels that scale
+    first_s: float = 0.0  # the launch of the first kernel
     _remembered: dict[tuple[float, float], tuple[float, float, Mapping[str, float]]] = field(
         default_factory=dict
     )
@@ -87,4 +88,5 @@ def segment_cost(
         launch_s=launch_s,
         host_s=float(launch_s.sum()),
         varies=masks,
+        first_s=float(launch_s[0]) if len(launch_s) else 0.0,
     )

@@ -1,0 +1,111 @@
+"""The event engine: the reference. A process for each host; streams, collectives and flows react.
+
+Everything dynamic is here: collectives that happen to overlap share links, communication takes SMs and
+HBM bandwidth from compute, faults begin and end in mid-step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import simpy
+
+from simulator.engine.cast import Cast
+from simulator.engine.flows import Flows
+from simulator.engine.host import Host
+from simulator.engine.lane import LaneState, Speeds
+from simulator.engine.link_faults import LinkFaults
+from simulator.engine.loader import Loader
+from simulator.engine.record import Recorder
+from simulator.engine.rendezvous import Meetings
+from simulator.engine.setting import Setting
+from simulator.engine.speed import CONSTANT, step_factor, timed_profile
+from simulator.errors import EngineError
+from simulator.faults import Factor, Resource
+from simulator.timeline import Timeline
+
+_RESOURCES = (Resource.HOST, Resource.SM, Resource.HBM, Resource.LOADER)
+
+
+def run(cast: Cast, *, links: bool = False) -> Timeline:
+    """Simulate all steps of a cast.
+
+    `links`: keep the utilisation of links over time (for traces).
+    Raises EngineError if ranks wait for each other for ever, naming who waits at what.
+    """
+    setting = cast.setting
+    env = simpy.Environment()
+    recorder = Recorder(setting, cast.lanes)
+    flows = Flows(env, cast.capacity, log=links)
+    meetings = Meetings(cast, flows, recorder)
+    lanes, loaders = _people(env, cast, recorder, meetings)
+    LinkFaults(env, cast, flows).watch(lanes)
+    _run_to_end(env, lanes, meetings, setting.steps)
+    steps = np.stack([lane.steps() for lane in lanes])
+    return recorder.timeline(
+        steps,
+        meta={"engine": "events", "workers": {i: loader.spans for i, loader in enumerate(loaders)}},
+        links={},
+    )
+
+
+def _run_to_end(
+    env: simpy.Environment, lanes: list[LaneState], meetings: Meetings, steps: int
+) -> None:
+    finished = env.event()
+    running = len(lanes)
+
+    def lane_finished() -> None:
+        nonlocal running
+        running -= 1
+        if not running:
+            finished.succeed()
+
+    for lane in lanes:
+        lane.when_finished(steps, lane_finished)
+    try:
+        env.run(until=finished)
+    except RuntimeError as error:
+        if finished.triggered:
+            raise
+        late = [lane for lane in lanes if len(lane.step_ends) < steps]
+        waiting = "; ".join(meetings.waiting()[:4]) or "no collective is under way"
+        raise EngineError(
+            f"{len(late)} of {len(lanes)} ranks never finish step "
+            f"{min(len(lane.step_ends) for lane in late)}: {waiting}"
+        ) from error
+
+
+def _people(
+    env: simpy.Environment, cast: Cast, recorder: Recorder, meetings: Meetings
+) -> tuple[list[LaneState], list[Loader]]:
+    setting = cast.setting
+    by_resource = {resource: setting.factors(resource) for resource in _RESOURCES}
+    pauses = setting.pauses()
+    speeds = Speeds(env)
+    lanes, loaders = [], []
+    for index, lane in enumerate(cast.lanes):
+        factors = {resource: by_resource[resource].get(lane.rank, []) for resource in _RESOURCES}
+        state = LaneState(env, setting, index, lane, recorder, meetings, speeds, factors)
+        loader = make_loader(setting, lane.rank, factors[Resource.LOADER])
+        host = Host(setting, state, setting.scripts[lane.role], loader, pauses.get(lane.rank, {}))
+        env.process(host.run())
+        lanes.append(state)
+        loaders.append(loader)
+    return lanes, loaders
+
+
+def make_loader(setting: Setting, rank: int, factors: list[Factor]) -> Loader:
+    """The dataloader of a rank, with what is wrong with its workers."""
+    config = setting.scenario.dataloader
+    per_step = setting.programs.micro_batches
+
+    def of(worker: int) -> list[Factor]:
+        return [factor for factor in factors if factor.worker in (-1, worker)]
+
+    return Loader(
+        config.workers,
+        config.prefetch_factor,
+        lambda batch: setting.load_time_s(rank, batch),
+        lambda worker: timed_profile(of(worker)) if factors else CONSTANT,
+        lambda worker, batch: step_factor(of(worker), batch // per_step) if factors else 1.0,
+    )

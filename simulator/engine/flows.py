@@ -1,0 +1,242 @@
+"""Collectives in flight over shared links.
+
+A transfer first moves its bytes at the rate that max-min fairness gives it, then takes its latency.
+Rates change only when a transfer that shares a link with it starts or ends, or when a link's capacity
+does; a transfer alone on its links costs one timer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simulator.network.collectives import Activity
+from simulator.network.fluid import max_min
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Route:
+    """Where a kind of activity puts its bytes: directed links, and bytes on each per byte of its size."""
+
+    __slots__ = ("cap_bytes_per_s", "links", "number", "per_byte")
+
+    def __init__(self, number: int, links: Ints, per_byte: Floats, cap_bytes_per_s: float):
+        self.number = number
+        self.links = links
+        self.per_byte = per_byte
+        self.cap_bytes_per_s = cap_bytes_per_s
+
+    def alone(self, capacity: Floats) -> float:
+        """Bytes a second with nobody else on the links."""
+        if not len(self.links):
+            return self.cap_bytes_per_s
+        return min(self.cap_bytes_per_s, float((capacity[self.links] / self.per_byte).min()))
+
+
+class Transfer:
+    """One activity in flight."""
+
+    __slots__ = (
+        "armed", "armed_alone", "latency_s", "mark_s", "on_done", "on_rate", "rate", "remaining", "route",
+        "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        route: Route,
+        size_bytes: float,
+        latency_s: float,
+        on_done: Callable[[], None],
+        on_rate: Callable[[float], None] | None,
+    ):
+        self.route = route
+        self.size_bytes = size_bytes
+        self.remaining = size_bytes
+        self.latency_s = latency_s
+        self.on_done = on_done
+        self.on_rate = on_rate
+        self.rate = 0.0
+        self.mark_s = 0.0
+        self.armed = 0  # number of the timer that counts; earlier ones are stale
+        self.armed_alone = False  # that timer includes the latency
+
+    @property
+    def end_s(self) -> float:
+        """When the bytes have left, at the present rate."""
+        if self.remaining <= 0:
+            return self.mark_s
+        return self.mark_s + self.remaining / self.rate if self.rate > 0 else math.inf
+
+
+class Flows:
+    """All transfers in flight, and the links' present capacity.
+
+    `log` collects (time, route number, bytes a second) for link utilisation.
+    """
+
+    def __init__(self, env: simpy.Environment, capacity: Floats, *, log: bool = False):
+        self._env = env
+        self._healthy = capacity
+        self._capacity = capacity.copy()
+        self._users = np.zeros(len(capacity), dtype=np.int64)
+        self._active: dict[Transfer, None] = {}
+        self._conflicts: dict[tuple[int, int], bool] = {}
+        self._rates: dict[tuple[int, ...], Floats] = {}
+        self.routes: list[Route] = []
+        self.log: list[tuple[float, int, float]] | None = [] if log else None
+
+    def route(self, activity: Activity, links: Ints, load: Floats) -> Route:
+        """Register where an activity puts its bytes: `load` on each of `links` for the whole of it."""
+        size = activity.size_bytes or 1.0
+        return self.add_route(links, load / size, activity.rate_cap_per_s * size)
+
+    def add_route(self, links: Ints, per_byte: Floats, cap_bytes_per_s: float) -> Route:
+        """Register bytes on each of `links` for each byte moved, and the most that it can move a second."""
+        made = Route(len(self.routes), np.asarray(links), np.asarray(per_byte), cap_bytes_per_s)
+        self.routes.append(made)
+        return made
+
+    def set_capacity(self, links: Iterable[int], factors: Sequence[float]) -> None:
+        """Links run at a factor of their healthy capacity from now on."""
+        index = np.fromiter(links, dtype=np.int64)
+        self._capacity[index] = self._healthy[index] * np.asarray(factors)
+        self._rates.clear()
+        self._drop_ended()
+        changed = np.zeros(len(self._capacity), dtype=bool)
+        changed[index] = True
+        self._resolve([t for t in self._active if changed[t.route.links].any()])
+
+    def start(
+        self,
+        route: Route,
+        size_bytes: float,
+        latency_s: float,
+        on_done: Callable[[], None],
+        on_rate: Callable[[float], None] | None = None,
+    ) -> Transfer:
+        """Begin a transfer now; `on_done` is called at its end, `on_rate` with each new rate in bytes/s."""
+        transfer = Transfer(route, size_bytes, latency_s, on_done, on_rate)
+        transfer.mark_s = self._env.now
+        self._drop_ended()
+        self._active[transfer] = None
+        self._users[route.links] += 1
+        if len(route.links) and self._users[route.links].max() > 1:
+            self._resolve([transfer])
+        else:
+            self._set_rate(transfer, route.alone(self._capacity))
+        return transfer
+
+    def stop(self, transfer: Transfer) -> None:
+        """Take a transfer out before its end (traffic that goes away)."""
+        if transfer in self._active:
+            self._release(transfer)
+
+    # ------------------------------------------------------------------------------------ inside
+
+    def _drop_ended(self) -> None:
+        """Free the links of transfers whose bytes have left but whose latency still runs."""
+        now = self._env.now
+        for transfer in [t for t in self._active if t.end_s <= now]:
+            self._release(transfer)
+
+    def _release(self, transfer: Transfer) -> None:
+        del self._active[transfer]
+        links = transfer.route.links
+        shared = len(links) > 0 and self._users[links].max() > 1
+        self._users[links] -= 1
+        if self.log is not None:
+            self.log.append((min(self._env.now, transfer.end_s), transfer.route.number, 0.0))
+        if shared:
+            self._resolve([other for other in self._active if self._conflict(other, transfer)])
+
+    def _conflict(self, one: Transfer, other: Transfer) -> bool:
+        key = (one.route.number, other.route.number)
+        known = self._conflicts.get(key)
+        if known is None:
+            known = bool(np.isin(one.route.links, other.route.links).any())
+            self._conflicts[key] = self._conflicts[key[::-1]] = known
+        return known
+
+    def _resolve(self, seeds: list[Transfer]) -> None:
+        """New rates for all transfers connected to the seeds through shared links."""
+        component = dict.fromkeys(seeds)
+        frontier = list(seeds)
+        while frontier:
+            one = frontier.pop()
+            for other in self._active:
+                if other not in component and self._conflict(one, other):
+                    component[other] = None
+                    frontier.append(other)
+        if not component:
+            return
+        members = sorted(component, key=lambda transfer: transfer.route.number)
+        for transfer, rate in zip(members, self._shares(members), strict=True):
+            self._set_rate(transfer, float(rate))
+
+    def _shares(self, members: list[Transfer]) -> Floats:
+        key = tuple(transfer.route.number for transfer in members)
+        known = self._rates.get(key)
+        if known is None:
+            routes = [transfer.route for transfer in members]
+            used, index = np.unique(np.concatenate([route.links for route in routes]), return_inverse=True)
+            known = self._rates[key] = max_min(
+                self._capacity[used],
+                np.cumsum([0, *(len(route.links) for route in routes)]),
+                index,
+                np.concatenate([route.per_byte for route in routes]),
+                np.array([route.cap_bytes_per_s for route in routes]),
+                np.ones(len(routes)),
+            )
+        return known
+
+    def _set_rate(self, transfer: Transfer, rate: float) -> None:
+        now = self._env.now
+        if rate == transfer.rate:
+            if transfer.armed_alone and self._users[transfer.route.links].max(initial=0) > 1:
+                self._arm(transfer)
+            return
+        if math.isinf(rate):
+            transfer.remaining = 0.0
+        elif transfer.rate > 0:
+            transfer.remaining = max(0.0, transfer.remaining - (now - transfer.mark_s) * transfer.rate)
+        transfer.mark_s = now
+        transfer.rate = rate
+        if self.log is not None:
+            self.log.append((now, transfer.route.number, rate))
+        if transfer.on_rate is not None:
+            transfer.on_rate(rate)
+        self._arm(transfer)
+
+    def _arm(self, transfer: Transfer) -> None:
+        transfer.armed = number = transfer.armed + 1
+        transfer.armed_alone = False
+        end = transfer.end_s
+        if math.isinf(end):
+            return
+        alone = self._users[transfer.route.links].max(initial=0) <= 1
+        transfer.armed_alone = alone
+        delay = end - self._env.now + (transfer.latency_s if alone else 0.0)
+
+        def fire(_: Any) -> None:
+            if transfer.armed == number:
+                self._bytes_sent(transfer, waited_latency=alone)
+
+        self._env.timeout(max(0.0, delay)).callbacks.append(fire)
+
+    def _bytes_sent(self, transfer: Transfer, *, waited_latency: bool) -> None:
+        if transfer in self._active:
+            transfer.remaining = 0.0
+            transfer.mark_s = min(self._env.now, transfer.end_s)
+            self._release(transfer)
+        if waited_latency or transfer.latency_s == 0:
+            transfer.on_done()
+        else:
+            timer = self._env.timeout(transfer.latency_s)
+            timer.callbacks.append(lambda _: transfer.on_done())

@@ -1,0 +1,230 @@
+"""Everything an engine needs to run, put together once from a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.draws import generator, sample
+from simulator.engine.script import Script, scripts
+from simulator.faults import Context, Effect, Factor, Noise, Pause, Resource, Traffic, effects
+from simulator.faults.effects import kernel_noise
+from simulator.hardware import Stack, stack
+from simulator.network import fabric as fabrics
+from simulator.network.collectives import Activity, plan
+from simulator.parallel.mesh import Mesh
+from simulator.program.cost import SegmentCost, segment_cost
+from simulator.program.instructions import Programs, Segment
+from simulator.spec import Gpu, Scenario
+
+if TYPE_CHECKING:
+    from simulator.network.fabric import Fabric
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Setting:
+    """A scenario made ready: programs, mesh, fabric, hardware of each rank, what goes wrong.
+
+    `gpu_of_rank`: index into `gpus`, shape (ranks,). `place`: GPU of the fabric for each rank.
+    `loads`: for each varying load ("attention", "experts") factors of shape (steps or 1, micro-batches, ranks).
+    """
+
+    scenario: Scenario
+    programs: Programs
+    mesh: Mesh
+    fabric: Fabric
+    gpus: tuple[Gpu, ...]
+    gpu_of_rank: Ints
+    place: Ints
+    effects: tuple[Effect, ...]
+    stack: Stack
+    launch_time_s: float
+    scripts: tuple[Script, ...]
+    loads: Mapping[str, Callable[[int], Floats]] = field(default_factory=dict)
+    _costs: dict[tuple[Segment, int], SegmentCost] = field(default_factory=dict)
+    _noise: dict[tuple[Resource, int, int], Floats | None] = field(default_factory=dict)
+    _load_times: dict[int, Floats] = field(default_factory=dict)
+    _activities: dict[tuple[str, tuple[int, ...], float, str], Activity] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        return self.scenario.run.steps
+
+    @cached_property
+    def stage_of_rank(self) -> Ints:
+        """Pipeline stage of each rank, shape (ranks,)."""
+        return self.mesh.coordinate_array("pp")
+
+    @cached_property
+    def number_in_stage(self) -> Ints:
+        """Position of each rank among those of its stage, shape (ranks,)."""
+        stages = self.stage_of_rank
+        result = np.empty_like(stages)
+        for stage in range(len(self.scripts)):
+            members = stages == stage
+            result[members] = np.arange(members.sum())
+        return result
+
+    @cached_property
+    def node_of_rank(self) -> Ints:
+        """Node of each rank, shape (ranks,)."""
+        nodes: Ints = self.fabric.node_of[self.place]
+        return nodes
+
+    @property
+    def mfu_precision(self) -> str:
+        """The precision whose dense peak MFU is measured against."""
+        return self.scenario.precision.partition("-")[0]
+
+    def cost(self, segment: Segment, gpu: int) -> SegmentCost:
+        """The segment's cost on the GPU `gpus[gpu]`."""
+        key = (segment, gpu)
+        known = self._costs.get(key)
+        if known is None:
+            known = self._costs[key] = segment_cost(
+                segment,
+                self.gpus[gpu],
+                self.stack,
+                launch_time_s=self.launch_time_s,
+                cuda_graphs=self.scenario.software.cuda_graphs,
+            )
+        return known
+
+    def activity(self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str) -> Activity:
+        """The collective of `ranks` on this cluster's fabric."""
+        key = (kind, ranks, size_bytes, algorithm)
+        known = self._activities.get(key)
+        if known is None:
+            gpus = self.place[list(ranks)]
+            known = self._activities[key] = plan(self.fabric, kind, gpus, size_bytes, algorithm=algorithm)
+        return known
+
+    # ------------------------------------------------------------------------------- what goes wrong
+
+    def factors(self, resource: Resource) -> dict[int, list[Factor]]:
+        """Factors on a resource by target (rank or link); targets without any are absent."""
+        result: dict[int, list[Factor]] = {}
+        for effect in self.effects:
+            if isinstance(effect, Factor) and effect.resource is resource:
+                for target in effect.targets:
+                    result.setdefault(target, []).append(effect)
+        return result
+
+    def pauses(self) -> dict[int, dict[int, list[Pause]]]:
+        """Pauses by rank and step, in order of their position."""
+        result: dict[int, dict[int, list[Pause]]] = {}
+        for effect in self.effects:
+            if isinstance(effect, Pause):
+                result.setdefault(effect.rank, {}).setdefault(effect.step, []).append(effect)
+        for by_step in result.values():
+            for pauses in by_step.values():
+                pauses.sort(key=lambda pause: pause.position)
+        return result
+
+    def traffic(self) -> list[Traffic]:
+        return [effect for effect in self.effects if isinstance(effect, Traffic)]
+
+    def noises(self, resource: Resource) -> list[Noise]:
+        return [e for e in self.effects if isinstance(e, Noise) and e.resource is resource]
+
+    def segment_noise(self, resource: Resource, stage: int, step: int) -> Floats | None:
+        """Factors on every launch of a stage's step, shape (launches, ranks of the stage); None if all are 1."""
+        noises = self.noises(resource)
+        if not noises:
+            return None
+        script = self.scripts[stage].step(step)
+        kernels = np.array([item.work.segment.launches for item in script.launch_items])
+        ranks = np.flatnonzero(self.stage_of_rank == stage)
+        result = np.ones((len(kernels), len(ranks)))
+        for noise in noises:
+            draw = generator(self.scenario.run.seed, f"noise:{resource}", noise.stream, stage, step)
+            block = draw.standard_normal(result.shape)
+            cv = noise.cv / np.sqrt(np.maximum(kernels, 1))[:, None]
+            mask = np.isin(ranks, noise.targets)
+            result[:, mask] *= kernel_noise(cv, block[:, mask])
+        return result
+
+    def noise_of_rank(self, resource: Resource, rank: int, step: int) -> Floats | None:
+        """The rank's column of `segment_noise`, shape (launches,)."""
+        stage = int(self.stage_of_rank[rank])
+        key = (resource, stage, step)
+        if key not in self._noise:
+            self._noise[key] = self.segment_noise(*key)
+        block = self._noise[key]
+        return None if block is None else block[:, self.number_in_stage[rank]]
+
+    def load_time_s(self, rank: int, batch: int) -> float:
+        """Time that a worker of the rank needs for its `batch`-th batch."""
+        step, number = divmod(batch, self.programs.micro_batches)
+        if step not in self._load_times:
+            self._load_times[step] = self.load_times_s(step)
+        return float(self._load_times[step][number, rank])
+
+    def load_times_s(self, step: int) -> Floats:
+        """Time a worker needs for each batch of a step, shape (micro-batches, ranks)."""
+        shape = (self.programs.micro_batches, self.mesh.ranks)
+        rng = generator(self.scenario.run.seed, "loader", step)
+        times = sample(self.scenario.dataloader.load_time, rng, shape)
+        for noise in self.noises(Resource.LOADER):
+            draw = generator(self.scenario.run.seed, "noise:loader", noise.stream, step)
+            block = draw.standard_normal(shape)
+            targets = list(noise.targets)
+            times[:, targets] *= kernel_noise(noise.cv, block[:, targets])
+        return times
+
+
+def build_setting(scenario: Scenario, programs: Programs, mesh: Mesh) -> Setting:
+    """Put a scenario's parts together; raises SpecError for places that the cluster does not have."""
+    cluster = scenario.cluster
+    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
+    place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
+    gpus, gpu_of_rank = _gpus(scenario, fabric.node_of[place])
+    software = stack(scenario.software.framework)
+    return Setting(
+        scenario=scenario,
+        programs=programs,
+        mesh=mesh,
+        fabric=fabric,
+        gpus=gpus,
+        gpu_of_rank=gpu_of_rank,
+        place=place,
+        effects=_effects(scenario, mesh, fabric, place),
+        stack=software,
+        launch_time_s=(
+            software.launch_time_s
+            if scenario.software.launch_time_s is None
+            else scenario.software.launch_time_s
+        ),
+        scripts=scripts(programs),
+    )
+
+
+def _gpus(scenario: Scenario, node_of_rank: Ints) -> tuple[tuple[Gpu, ...], Ints]:
+    cluster = scenario.cluster
+    gpus = [cluster.gpu]
+    index = np.zeros(len(node_of_rank), dtype=np.int64)
+    for node, gpu in cluster.node_gpus.items():
+        if gpu not in gpus:
+            gpus.append(gpu)
+        index[node_of_rank == node] = gpus.index(gpu)
+    return tuple(gpus), index
+
+
+def _effects(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tuple[Effect, ...]:
+    found: list[Effect] = []
+    for number, fault in enumerate(scenario.faults):
+        context = Context(
+            mesh.ranks, fabric.node_of[place], fabric, scenario.run.steps, scenario.run.seed, number
+        )
+        found.extend(effects(fault, context))
+    return tuple(found)
+
+
