@@ -1,0 +1,89 @@
+"""What a pipeline schedule is, and where the known ones are kept.
+
+A schedule says in which order a stage does its work: forwards and backwards (whole, or split into the
+input's and the weights' part) of micro-batches on its virtual stages. When they happen follows from
+what they wait for; no schedule knows a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final, Literal, TypeAlias
+
+from simulator.errors import SpecError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One piece of a stage's work. `chunk`: which of the stage's virtual stages.
+
+    F forward; B backward, whole; I backward for the input only; W backward for the weights only.
+    """
+
+    kind: Literal["F", "B", "I", "W"]
+    micro_batch: int
+    chunk: int = 0
+
+
+#: (stage, stages, micro-batches, virtual stages) -> the stage's actions in order
+Order: TypeAlias = Callable[[int, int, int, int], tuple[Action, ...]]
+
+
+def wrap_around(stage: int, chunk: int, stages: int, virtual_stages: int) -> int:
+    """Chunk c of stage s is part c x stages + s of the model (interleaving)."""
+    del virtual_stages
+    return chunk * stages + stage
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule by name. `position`: which of the stages x virtual parts of the model a chunk is."""
+
+    name: str
+    order: Order
+    position: Callable[[int, int, int, int], int] = wrap_around
+    splits_backward: bool = False
+    virtual_stages: int = 0  # 0: as the scenario says; else what the schedule needs
+
+
+_SCHEDULES: Final[dict[str, Schedule]] = {}
+
+
+def schedule(
+    name: str,
+    *,
+    position: Callable[[int, int, int, int], int] = wrap_around,
+    splits_backward: bool = False,
+    virtual_stages: int = 0,
+) -> Callable[[Order], Order]:
+    """Register a function as the order of the schedule `name`."""
+
+    def register(order: Order) -> Order:
+        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages)
+        return order
+
+    return register
+
+
+def schedules() -> Mapping[str, Schedule]:
+    """All schedules by name: every module of this package registers its own, plug-ins too."""
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    import simulator.parallel.schedules as package  # noqa: PLC0415
+
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    for plug_in in entry_points(group="trainsim.schedules"):
+        plug_in.load()
+    return _SCHEDULES
+
+
+def find_schedule(name: str) -> Schedule:
+    """The schedule `name`; raises SpecError with the nearest name."""
+    known = schedules()
+    if name not in known:
+        raise SpecError.of("parallelism.schedule", f"'{name}': unknown schedule{nearest(name, known)}")
+    return known[name]

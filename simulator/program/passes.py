@@ -1,0 +1,106 @@
+"""One pass of a chunk of the model: its blocks' pieces as launches, and what they exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from simulator.hardware import Stack
+from simulator.model.blocks import Block, Exchange, Piece, Run
+from simulator.program.emit import Emitter
+from simulator.program.instructions import Collective, Record, Wait
+from simulator.timeline import DeviceKind
+
+#: called after each piece of a backward with (block's place in the chunk, parameters now whole)
+Ready = Callable[[int, tuple[int, ...]], None]
+
+
+def forward(emit: Emitter, blocks: Sequence[Block], micro_batch: int, stack: Stack) -> None:
+    """The forward pass of a chunk."""
+    for block in blocks:
+        host_s = block.host_s + stack.forward_host_s(block)
+        _pieces(emit, block, block.forward, "forward", micro_batch, host_s)
+        emit.end_block()
+
+
+def backward(
+    emit: Emitter,
+    blocks: Sequence[Block],
+    micro_batch: int,
+    stack: Stack,
+    *,
+    parts: frozenset[str] = frozenset({"recompute", "input", "weight"}),
+    ready: Ready | None = None,
+) -> None:
+    """The backward pass of a chunk, last block first; `parts` chooses a half of it.
+
+    A recomputed forward belongs to the half that needs it first, the input's.
+    """
+    for place in reversed(range(len(blocks))):
+        block = blocks[place]
+        chosen = [piece for piece in block.backward if piece.part in parts]
+        host_s = (block.host_s + stack.backward_host_s(block)) * len(chosen) / max(1, len(block.backward))
+        _pieces(
+            emit,
+            block,
+            chosen,
+            "backward",
+            micro_batch,
+            host_s,
+            (lambda done, place=place: ready(place, done)) if ready else None,
+        )
+        emit.end_block()
+
+
+def _pieces(
+    emit: Emitter,
+    block: Block,
+    pieces: Iterable[Piece],
+    what: str,
+    micro_batch: int,
+    host_s: float,
+    ready: Callable[[tuple[int, ...]], None] | None = None,
+) -> None:
+    late: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, Exchange):
+            late += _exchange(emit, block, piece, micro_batch)
+            continue
+        recomputes = piece.part == "recompute"
+        emit.kernels(
+            piece.kernels,
+            block.name,
+            "recompute" if recomputes else what,
+            kind=DeviceKind.RECOMPUTE if recomputes else DeviceKind.COMPUTE,
+            micro_batch=micro_batch,
+            host_s=host_s,
+        )
+        host_s = 0.0
+        if late:  # what was exchanged beside this run is needed after it
+            emit.add(*(Wait(event, "compute") for event in late))
+            late = []
+        if ready and isinstance(piece, Run) and piece.gradients:
+            ready(piece.gradients)
+    if late:
+        emit.add(*(Wait(event, "compute") for event in late))
+
+
+def _exchange(emit: Emitter, block: Block, piece: Exchange, micro_batch: int) -> list[str]:
+    """Issue an exchange on its axis' stream; returns the event to wait for if it may overlap."""
+    stream = piece.axis
+    emit.order("compute", stream)
+    emit.add(
+        Collective(
+            piece.kind,
+            piece.axis,
+            piece.size_bytes,
+            stream,
+            name=f"{piece.kind} {piece.axis} {block.name}",
+            micro_batch=micro_batch,
+        )
+    )
+    event = emit.new_event()
+    emit.add(Record(event, stream))
+    if piece.overlaps:
+        return [event]
+    emit.add(Wait(event, "compute"))
+    return []
