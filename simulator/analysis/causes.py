@@ -90,7 +90,7 @@ class Causes:
         return len(self.names)
 
     def axis_of_spans(self, timeline: Timeline) -> Ints:
-        """For every device span the item of its axis: by its collective, else by its stream's name."""
+        """The item of each device span's axis: by its collective, else by its stream's name."""
         device, table = timeline.device, timeline.collectives
         by_stream = np.array(
             [self._of_group(name.split("-")[0]) for name in timeline.streams] or [0]

@@ -84,7 +84,7 @@ def main_streams(timeline: Timeline) -> Bools:
 
 
 def pieces(timeline: Timeline, causes: Causes) -> Pieces:
-    """All time of the compute streams from the first step's start to the last step's end, by cause."""
+    """All time of the compute streams, from the first step's start to the last's end, by cause."""
     return _Walk(timeline, causes).run()
 
 
@@ -269,7 +269,7 @@ class _Walk:
     def _host_held(
         self, rank: Ints, low: Floats, high: Floats, row: Ints
     ) -> tuple[Ints, Floats, Floats, Ints]:
-        """Emit what the host did in [low, high]; give what is left for spans it synchronised with."""
+        """Emit what the host did in [low, high]; give what is left for spans that it waited for."""
         first = last_at_or_before(self.host_rank, self.host_start, rank, low)
         last = last_before(self.host_rank, self.host_start, rank, high)
         before = np.maximum(first - 1, 0)  # a wait that ended just as the gap began

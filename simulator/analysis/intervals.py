@@ -88,7 +88,7 @@ def union(rank: Ints, start_s: Floats, end_s: Floats) -> tuple[Ints, Floats, Flo
 def clip(
     spans: tuple[Ints, Floats, Floats], low_s: Floats, high_s: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """The parts of (rank, start_s, end_s) inside each rank's window; `low_s`, `high_s`: (lanes,)."""
+    """The parts of (rank, start_s, end_s) inside each rank's window, bounds of shape (lanes,)."""
     rank, start, end = spans
     start, end = np.maximum(start, low_s[rank]), np.minimum(end, high_s[rank])
     keep = end > start

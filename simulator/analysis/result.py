@@ -99,11 +99,13 @@ class Result:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; docs/reference/result.md describes each. The timeline is left out."""
-        plain = ("scenario", "model", "engine", "gpus", "precision", "sample", "step_time_s",
-                 "step_time_median_s", "step_time_p95_s", "step_times_s", "mfu", "hfu", "tokens_per_s",
-                 "tokens_per_s_per_gpu", "samples_per_s", "model_flops_per_gpu_per_s",
-                 "peak_flops_per_gpu_per_s", "notes")  # fmt: skip
+        """Plain values for JSON, described in docs/reference/result.md; the timeline is left out."""
+        plain = (
+            *("scenario", "model", "engine", "gpus", "precision", "sample", "step_time_s"),
+            *("step_time_median_s", "step_time_p95_s", "step_times_s", "mfu", "hfu"),
+            *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s"),
+            *("model_flops_per_gpu_per_s", "peak_flops_per_gpu_per_s", "notes"),
+        )
         memory = None if self.memory is None else _fields(self.memory)
         return {
             "schema_version": SCHEMA_VERSION,

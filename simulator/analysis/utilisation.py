@@ -1,4 +1,4 @@
-"""How busy the GPUs were: shares of time by union of intervals, never by adding overlapping spans."""
+"""How busy the GPUs were: unions of intervals, never sums of spans that overlap."""
 
 from __future__ import annotations
 
