@@ -117,11 +117,14 @@ class _Walk:
 
     def _order_host(self) -> None:
         host = self.timeline.host
-        self.host_order = np.lexsort((host.start_s, host.rank))
-        self.host_rank = host.rank[self.host_order]
-        self.host_start = host.start_s[self.host_order]
-        self.host_end = host.end_s[self.host_order]
-        self.host_kind = host.kind[self.host_order]
+        order = np.lexsort((host.start_s, host.rank))
+        rank, end = host.rank[order], host.end_s[order]
+        origin = np.full(len(self.timeline.ranks), -np.inf)
+        reached = _running_end(rank, end, origin)[: len(order)]
+        start = np.maximum(host.start_s[order], reached)  # a thread does one thing at a time
+        real = end > start
+        self.host_rank, self.host_kind = rank[real], host.kind[order][real]
+        self.host_start, self.host_end = start[real], end[real]
 
     def _communication(self) -> None:
         """For every communication span, when its bytes began to move, and the causes before and
