@@ -41,6 +41,7 @@ class SwitchLayer:
     up_ports: float
     down_port_bytes_per_s: float
     up_port_bytes_per_s: float
+    peers: bool = False  # the ports above lead to switches of the same layer
 
     @property
     def down_bytes_per_s(self) -> float:
@@ -53,7 +54,7 @@ class SwitchLayer:
     @property
     def oversubscription(self) -> float | None:
         """Capacity below over capacity above; None for the top layer."""
-        return self.down_bytes_per_s / self.up_bytes_per_s if self.up_ports else None
+        return self.down_bytes_per_s / self.up_bytes_per_s if self.up_bytes_per_s else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +81,8 @@ class Fabric:
     channels: int
     nic_of: Ints
     layers: tuple[SwitchLayer, ...] = ()
+    bisection_bytes_per_s: float | None = None  # one direction, closed form; None: by search
+    shape: tuple[int, ...] = ()  # of a torus
     node: Node | None = None  # what every node looks like inside; None where they are listed
     parameters: Any = None  # the family's own, resolved
 
@@ -127,11 +130,15 @@ class Fabric:
         """
         source, target = self._checked(src, "src"), self._checked(dst, "dst")
         if len(source) != len(target):
-            raise SpecError.of("dst", f"{len(target)} GPUs: expected as many as in src ({len(source)})")
+            raise SpecError.of(
+                "dst", f"{len(target)} GPUs: expected as many as in src ({len(source)})"
+            )
         return self.router.routes(source, target, channel)
 
     def _checked(self, gpus: Iterable[int] | Ints, path: str) -> Ints:
-        array = np.atleast_1d(np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), np.int64))
+        array = np.atleast_1d(
+            np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), np.int64)
+        )
         if array.size and (array.min() < 0 or array.max() >= self.n_gpus):
             wrong = int(array.min() if array.min() < 0 else array.max())
             raise SpecError.of(path, f"GPU {wrong}: expected 0 to {self.n_gpus - 1}")

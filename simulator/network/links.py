@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,16 @@ class Pattern:
         """Whether a name that starts with `prefix` can match (quick, never wrongly False)."""
         return prefix.startswith(self.literal) or self.literal.startswith(prefix)
 
+    def owners(self, named: str, count: int) -> Iterable[int]:
+        """Of `count` owners with names like `named` ("node{}"), the numbers that can match."""
+        before = named.partition("{")[0]
+        if not self.may_match(before):
+            return ()
+        number, slash, _ = self.literal[len(before) :].partition("/")
+        if slash and number.isdecimal():
+            return range(int(number), min(int(number) + 1, count))
+        return (i for i in range(count) if self.may_match(f"{named.format(i)}/"))
+
     def matches(self, name: str) -> bool:
         return self.regex.match(name) is not None
 
@@ -61,7 +71,8 @@ class Grid:
 
     `lower` are the vertices that the links leave, within the owner ("" the owner itself). `upper` is
     what they lead to: a vertex within the owner for each label, or, with `upper_format`, a numbered
-    vertex outside for each link (`upper_number`), by whose name the link is found as well.
+    vertex outside for each link (`upper_number`, shape (links,) or (links, k) for k numbers in the name),
+    by whose name the link is found as well.
     """
 
     owner: str  # "node{}"
@@ -94,24 +105,26 @@ class Grid:
     def _outside(self, i: int) -> str:
         if not self.upper_format:
             return ""
-        return self.upper_format.format(0 if self.upper_number is None else self.upper_number[i])
+        assert self.upper_number is not None
+        return self.upper_format.format(*np.atleast_1d(self.upper_number[i]).tolist())
 
     def find(self, pattern: Pattern) -> Iterator[int]:
         width = len(self.labels)
-        for owner in range(self.owners):
-            if pattern.may_match(self.owner.format(owner) + "/"):
-                for i in range(owner * width, (owner + 1) * width):
-                    if pattern.matches(self.name(i)):
-                        yield i
-        if self.upper_format:
+        for owner in pattern.owners(self.owner, self.owners):
+            for i in range(owner * width, (owner + 1) * width):
+                if pattern.matches(self.name(i)):
+                    yield i
+        if self.upper_format and pattern.may_match(self.upper_format.partition("{")[0]):
             yield from self._find_from_above(pattern)
 
     def _find_from_above(self, pattern: Pattern) -> Iterator[int]:
-        numbers = np.zeros(self.count, np.int64) if self.upper_number is None else self.upper_number
-        for number in np.unique(numbers).tolist():
-            above = self.upper_format.format(number)
+        assert self.upper_number is not None
+        numbers = self.upper_number.reshape(self.count, -1)
+        kinds, of_link = np.unique(numbers, axis=0, return_inverse=True)
+        for kind, number in enumerate(kinds.tolist()):
+            above = self.upper_format.format(*number)
             if pattern.may_match(above + "/"):
-                for i in np.flatnonzero(numbers == number).tolist():
+                for i in np.flatnonzero(of_link.ravel() == kind).tolist():
                     if pattern.matches(f"{above}/{self.name(i)}"):
                         yield i
 
@@ -214,5 +227,5 @@ class LinkTableBuilder:
         )
 
 
-def _joined(parts: Sequence[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:  # type: ignore[type-var]
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
+def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)

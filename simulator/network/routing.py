@@ -64,14 +64,15 @@ def pack(pieces: Iterable[Ints]) -> tuple[Ints, Ints]:
 class NodeRouter:
     """Routes between GPUs of like nodes.
 
-    `rail_local`: a message for another rail first crosses NVLink to the GPU next to that rail's NIC
-    (NCCL's PXN), so that it stays on one leaf; otherwise it leaves by the sender's own NIC.
+    A message leaves by a NIC of the sender and arrives at a NIC of the receiver. With `exits`, shape
+    (gpus of a node, rails), it leaves by the sender's exit to the receiver's rail instead, crossing
+    NVLink to the GPU next to that NIC (NCCL's PXN), so that it stays on one leaf.
     """
 
     node: Node
     inside: NodeWays
     network: Network
-    rail_local: bool
+    exits: Ints | None
     seed: int
 
     def routes(self, src: Ints, dst: Ints, channel: int) -> tuple[Ints, Ints]:
@@ -82,13 +83,18 @@ class NodeRouter:
         if here.all() or not node.nics:
             return pack([within])
         own = node.nics_of_gpu[:, channel % node.nics_of_gpu.shape[1]]
-        arrives = own[b]
-        leaves = arrives if self.rail_local else own[a]
-        first = self.inside.to_nic_over_nvlink if self.rail_local else self.inside.to_nic
-        out = first.links(from_node, a, leaves)
+        arrives, leaves, ways = own[b], own[a], self.inside.to_nic
+        if self.exits is not None:
+            rails = self.exits.shape[1]
+            same = leaves % rails == arrives % rails
+            leaves = np.where(same, leaves, self.exits[a, arrives % rails])
+            ways = self.inside.to_nic_over_nvlink
+        out = ways.links(from_node, a, leaves)
         back = self.inside.from_nic.links(to_node, arrives, b)
         ports = from_node * node.nics + leaves, to_node * node.nics + arrives
         flow = flow_keys(self.seed, *ports, channel)
         between = network.ways(*ports, flow)
-        pieces = [np.where(here, NONE, piece.reshape(len(src), -1)) for piece in (out, *between, back)]
+        pieces = [
+            np.where(here, NONE, piece.reshape(len(src), -1)) for piece in (out, *between, back)
+        ]
         return pack([within, *pieces])

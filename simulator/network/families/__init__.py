@@ -16,7 +16,7 @@ from simulator.errors import SpecError, nearest
 from simulator.network.families.parameters import Family
 
 _FAMILIES: Final[dict[str, type[Family]]] = {}
-_MODULES: Final = ("rail_optimised",)
+_MODULES: Final = ("rail_optimised", "leaf_spine", "clos", "cloud", "torus", "dragonfly")
 _T = TypeVar("_T", bound=type[Family])
 
 
@@ -48,5 +48,7 @@ def family_of(name: str) -> type[Family]:
     """The family registered as `name`; SpecError with the nearest name if there is none."""
     _load()
     if name not in _FAMILIES:
-        raise SpecError.of("family", f"'{name}': no such family of fabrics{nearest(name, _FAMILIES)}")
+        raise SpecError.of(
+            "family", f"'{name}': no such family of fabrics{nearest(name, _FAMILIES)}"
+        )
     return _FAMILIES[name]

@@ -46,10 +46,25 @@ class TreeShape:
     core_bytes_per_s: float
     nic_latency_s: float
     switch_latency_s: float
+    unit_leafs: int = 1  # leafs that share all their nodes
 
     @property
     def pods(self) -> int:
         return -(-self.leafs // self.leafs_per_pod)
+
+    def bisection(self) -> float:
+        """Bytes a second, one direction, between two halves of the nodes: half the narrowest layer.
+
+        Exact where the halves are whole leafs (whole pods); less than the true cut where a leaf or a
+        pod is itself cut in two.
+        """
+        layers = [len(self.leaf_of) * self.nic_bytes_per_s]
+        if self.leafs > self.unit_leafs:
+            layers.append(self.leafs * self.uplinks * self.uplink_bytes_per_s)
+        if self.pods > 1:
+            spines = self.pods * self.spines_per_pod
+            layers.append(spines * self.core_uplinks * self.core_bytes_per_s)
+        return min(layers) / 2
 
     def layers(self) -> tuple[SwitchLayer, ...]:
         """The layers of switches from the bottom, as designed."""
@@ -92,7 +107,9 @@ class FatTree:
     spine_down: int
 
     @classmethod
-    def lay(cls, shape: TreeShape, ecmp: str, nodes: int, nics: int, table: LinkTableBuilder) -> FatTree:
+    def lay(
+        cls, shape: TreeShape, ecmp: str, nodes: int, nics: int, table: LinkTableBuilder
+    ) -> FatTree:
         """Put the links from the NICs upwards into the table."""
         labels = tuple(f"nic{k}" for k in range(nics))
         at_nic = [

@@ -46,7 +46,9 @@ class NodeParameters(Family):
 
     gpus_per_node: int = whole(8, about="GPUs of a node (of an NVLink domain)")
     gpus_per_host: int = whole(0, least=0, about="GPUs under one operating system; 0: a node's")
-    nvlink: str = choice("switch", ("switch", "mesh", "pairs", "none"), about="how NVLink joins GPUs")
+    nvlink: str = choice(
+        "switch", ("switch", "mesh", "pairs", "none"), about="how NVLink joins GPUs"
+    )
     nvlink_bandwidth: float | None = quantity(
         "bytes_per_s", None, about="of a GPU, one direction; the GPU's own if not given"
     )
@@ -69,8 +71,12 @@ class NodeParameters(Family):
     nic_slot_bandwidth: float | None = quantity(
         "bytes_per_s", None, about="of a port's share of its PCIe slot"
     )
-    nic_affinity: tuple[int, ...] = wholes(about="NIC of each GPU of a node, for instance [0, 0, 2, ...]")
-    nvlink_latency: float = quantity("s", 0.0, zero=True, about="of a hop from GPU to NVSwitch or GPU")
+    nic_affinity: tuple[int, ...] = wholes(
+        about="NIC of each GPU of a node, for instance [0, 0, 2, ...]"
+    )
+    nvlink_latency: float = quantity(
+        "s", 0.0, zero=True, about="of a hop from GPU to NVSwitch or GPU"
+    )
     pcie_latency: float = quantity("s", 0.0, zero=True, about="of a hop over PCIe")
     nic_latency: float | None = quantity("s", None, zero=True, about="of a NIC")
 
@@ -187,6 +193,20 @@ class Node:
     to_nic_over_nvlink: tuple[tuple[Path, ...], ...]
     from_nic: tuple[tuple[Path, ...], ...]
 
+    def exits(self, rails: int) -> Ints:
+        """The NIC by which each GPU reaches each rail: its own, or the nearest of its host, or the
+        first. Shape (gpus, rails)."""
+        host = self.gpus // self.hosts
+        gpu_host = np.arange(self.gpus) // host
+        nic = np.arange(self.nics)
+        table = np.empty((self.gpus, rails), np.int64)
+        for g, r in np.ndindex(self.gpus, rails):
+            on_rail = nic[nic % rails == r]
+            own = np.isin(on_rail, self.nics_of_gpu[g])
+            near = on_rail * self.hosts // self.nics == gpu_host[g]
+            table[g, r] = on_rail[np.argmax(2 * own + near)]
+        return table
+
     def lay(self, table: LinkTableBuilder, nodes: int) -> NodeWays:
         """Put the links of `nodes` such nodes into the table; the ways, as link numbers."""
         base, stride = np.full(len(self.links) + 1, -1), np.zeros(len(self.links) + 1, np.int64)
@@ -266,12 +286,16 @@ class _Plan:
 
     # ---------------------------------------------------------------------------------- links
 
-    def _add(self, kind: str, label: str, lower: str, upper: str, tier: str, capacity: float) -> None:
+    def _add(
+        self, kind: str, label: str, lower: str, upper: str, tier: str, capacity: float
+    ) -> None:
         latency = self.p.nvlink_latency if tier == "nvlink" else self.p.pcie_latency
         for direction in ("up", "down"):
             self.number[lower, upper, direction] = len(self.links)
             self.links.append(
-                _Link(f"{kind}-{direction}", label, direction, lower, upper, tier, capacity, latency)
+                _Link(
+                    f"{kind}-{direction}", label, direction, lower, upper, tier, capacity, latency
+                )
             )
 
     def _add_peer(self, kind: str, a: str, b: str, tier: str, capacity: float) -> None:
@@ -316,7 +340,9 @@ class _Plan:
 
     def _switches(self) -> int:
         """PCIe switches of a host."""
-        return -(-self.per_host // self.p.gpus_per_pcie_switch) if self.p.gpus_per_pcie_switch else 0
+        return (
+            -(-self.per_host // self.p.gpus_per_pcie_switch) if self.p.gpus_per_pcie_switch else 0
+        )
 
     def _socket(self, switch: int) -> int:
         host, w = divmod(switch, self._switches())

@@ -13,9 +13,8 @@ import numpy as np
 
 from simulator.network.fabric import Fabric
 from simulator.network.families import family
-from simulator.network.families.switched import SwitchedParameters
-from simulator.network.families.fat_tree import TreeShape
 from simulator.network.families.parameters import checked, ratio, whole
+from simulator.network.families.switched import SwitchedParameters
 from simulator.spec import Gpu, Topology
 
 
@@ -28,15 +27,29 @@ class RailOptimised(SwitchedParameters):
     nodes_per_leaf: int = whole(0, least=0, about="nodes of a scalable unit; 0: by switch ports")
     oversubscription: float = ratio(1.0, least=1.0, about="of leafs, capacity below to above")
     core_oversubscription: float = ratio(1.0, least=1.0, about="of spines, where there is a core")
-    units_per_pod: int = whole(0, least=0, about="scalable units under one set of spines; 0: by ports")
+    units_per_pod: int = whole(
+        0, least=0, about="scalable units under one set of spines; 0: by ports"
+    )
 
     def build(self, topology: Topology, gpus: int, gpu: Gpu, seed: int) -> Fabric:
         nodes = self.nodes_of(gpus)
         rails = self.rails or self.nics
-        checked((rails > 0 and self.nics % rails == 0, "rails", f"{rails}: does not divide nics ({self.nics})"))
+        checked(
+            (
+                rails > 0 and self.nics % rails == 0,
+                "rails",
+                f"{rails}: does not divide nics ({self.nics})",
+            )
+        )
         per_rail = self.nics // rails
         unit = self.nodes_per_leaf or self.ports_down(self.oversubscription) // per_rail
-        checked((unit >= 1, "nodes_per_leaf", f"a leaf of {self.switch_ports} ports has no room for a node"))
+        checked(
+            (
+                unit >= 1,
+                "nodes_per_leaf",
+                f"a leaf of {self.switch_ports} ports has no room for a node",
+            )
+        )
         node, nic = np.divmod(np.arange(nodes * self.nics), self.nics)
         shape = self.tree(
             leaf_of=node // unit * rails + nic % rails,
@@ -48,4 +61,4 @@ class RailOptimised(SwitchedParameters):
             leafs_per_pod=self.units_per_pod * rails,
             leafs_step=rails,
         )
-        return self.assemble(topology, gpus, gpu, seed, shape)
+        return self.assemble(topology, gpus, gpu, seed, shape, rails=rails)
