@@ -15,7 +15,6 @@ from simulator.engine.script import Script, scripts
 from simulator.faults import Context, Effect, Factor, Noise, Pause, Resource, Traffic, effects
 from simulator.faults.effects import kernel_noise
 from simulator.hardware import Stack, stack
-from simulator.network import fabric as fabrics
 from simulator.network.collectives import Activity, plan
 from simulator.parallel.mesh import Mesh
 from simulator.program.cost import SegmentCost, segment_cost
@@ -181,10 +180,8 @@ class Setting:
         return times
 
 
-def build_setting(scenario: Scenario, programs: Programs, mesh: Mesh) -> Setting:
+def build_setting(scenario: Scenario, programs: Programs, mesh: Mesh, fabric: Fabric) -> Setting:
     """Put a scenario's parts together; raises SpecError for places that the cluster does not have."""
-    cluster = scenario.cluster
-    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
     place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
     gpus, gpu_of_rank = _gpus(scenario, fabric.node_of[place])
     software = stack(scenario.software.framework)

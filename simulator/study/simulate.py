@@ -1,0 +1,51 @@
+"""The front door: a scenario in, a result out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simulator.analysis.result import Result
+from simulator.spec import Scenario
+
+
+def simulate(
+    scenario: str | Path | dict[str, Any] | Scenario,
+    *,
+    allow_oom: bool = False,
+    links: bool = False,
+    **overrides: Any,
+) -> Result:
+    """Run a scenario and say how long a step takes and where the time went.
+
+    `scenario`: a path, a bundled name, a mapping as in a file, or a Scenario. Overrides are dotted
+    paths, as in `--set`: `simulate("gpt2-xl-ddp", **{"parallelism.dp": 64})`.
+    `links`: keep the links' utilisation over time. A model that does not fit in memory is refused
+    unless `allow_oom`.
+
+    Raises ScenarioError for a scenario that cannot be, EngineError for one that deadlocks.
+    """
+    from simulator.analysis import result as results  # noqa: PLC0415
+    from simulator.engine import run  # noqa: PLC0415
+    from simulator.engine.setting import build_setting  # noqa: PLC0415
+    from simulator.network import fabric as fabrics  # noqa: PLC0415
+    from simulator.program.build import build  # noqa: PLC0415
+    from simulator.study.memory import check_memory  # noqa: PLC0415
+
+    loaded = load(scenario, overrides)
+    memory = check_memory(loaded, allow_oom=allow_oom)
+    cluster = loaded.cluster
+    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=loaded.run.seed)
+    programs, mesh = build(loaded, int((fabric.node_of == 0).sum()))
+    setting = build_setting(loaded, programs, mesh, fabric)
+    timeline = run(setting, links=links)
+    return results.build(loaded, timeline, memory=memory)
+
+
+def load(scenario: str | Path | dict[str, Any] | Scenario, overrides: dict[str, Any]) -> Scenario:
+    """The Scenario meant by what a caller gives."""
+    from simulator.scenario import load as load_scenario  # noqa: PLC0415
+
+    if isinstance(scenario, Scenario) and not overrides:
+        return scenario
+    return load_scenario(scenario, overrides)
