@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.hardware import Stack, stack
-from simulator.model import blocks as model_blocks
-from simulator.model import clip_kernels, optimizer_kernels
+from simulator.model import clip_kernels, model_blocks, optimizer_kernels
 from simulator.model.blocks import Block
 from simulator.parallel.mesh import Mesh, build_mesh
 from simulator.parallel.schedules import Action, Schedule, find_schedule
