@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.engine.cast import unfolded
+from simulator.engine.choice import Choice, choose_engine, run
 from simulator.engine.setting import Setting, build_setting
-from simulator.timeline import Timeline
 
-__all__ = ["Setting", "build_setting", "run"]
-
-
-def run(setting: Setting, *, links: bool = False) -> Timeline:
-    """Simulate all steps of a setting with the engine that the scenario asks for."""
-    from simulator.engine import events  # noqa: PLC0415
-
-    return events.run(unfolded(setting), links=links)
+__all__ = ["Choice", "Setting", "build_setting", "choose_engine", "run"]

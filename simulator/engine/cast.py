@@ -38,8 +38,9 @@ class Group:
 class Cast:
     """`groups[name][lane]` is the group that a lane meets in. `lane_of_rank`: shape (ranks,).
 
-    `wire(activity)` gives the links (indices into `capacity`) and the bytes that the activity, together
-    with all those it stands for, puts on each.
+    `wire(activity, name, rank)` gives the links (indices into `capacity`) and the bytes that the activity,
+    together with all those it stands for, puts on each; `name` is that of the group (or "send 0-1"),
+    `rank` a member.
     """
 
     setting: Setting
@@ -47,9 +48,15 @@ class Cast:
     lane_of_rank: Ints
     groups: Mapping[str, tuple[Group, ...]]
     capacity: Floats
-    wire: Callable[[Activity], tuple[Ints, Floats]]
+    wire: Callable[[Activity, str, int], tuple[Ints, Floats]]
     link_class: Ints | None = None  # link of the fabric -> index into capacity; None: the identity
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    def link_name(self, link: int) -> str:
+        """Name of a link, or of the first that a class stands for; `link`: index into `capacity`."""
+        if self.link_class is not None:
+            link = int(np.flatnonzero(self.link_class == link)[0])
+        return self.setting.fabric.link_name(link)
 
     def peer(self, lane: int, stage: int) -> int:
         """The lane of the rank at another stage with the same other coordinates."""
@@ -111,5 +118,5 @@ def unfolded(setting: Setting) -> Cast:
         lane_of_rank=np.arange(mesh.ranks),
         groups=groups,
         capacity=setting.fabric.capacity_bytes_per_s,
-        wire=lambda activity: (activity.links, activity.bytes),
+        wire=lambda activity, name, rank: (activity.links, activity.bytes),
     )

@@ -6,6 +6,9 @@ HBM bandwidth from compute, faults begin and end in mid-step.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import simpy
 
@@ -14,6 +17,7 @@ from simulator.engine.flows import Flows
 from simulator.engine.host import Host
 from simulator.engine.lane import LaneState, Speeds
 from simulator.engine.link_faults import LinkFaults
+from simulator.engine.link_log import utilisation
 from simulator.engine.loader import Loader
 from simulator.engine.record import Recorder
 from simulator.engine.rendezvous import Meetings
@@ -21,30 +25,66 @@ from simulator.engine.setting import Setting
 from simulator.engine.speed import CONSTANT, step_factor, timed_profile
 from simulator.errors import EngineError
 from simulator.faults import Factor, Resource
-from simulator.timeline import Timeline
+from simulator.timeline import LoaderSpans, Timeline
 
 _RESOURCES = (Resource.HOST, Resource.SM, Resource.HBM, Resource.LOADER)
 
 
-def run(cast: Cast, *, links: bool = False) -> Timeline:
+@dataclass(frozen=True, slots=True)
+class Play:
+    """An event run when it is over."""
+
+    recorder: Recorder
+    flows: Flows
+    lanes: list[LaneState]
+    loaders: list[Loader]
+
+
+def run(
+    cast: Cast,
+    *,
+    links: bool = False,
+    about: Mapping[str, object] = {},
+    progress: Callable[[int], None] | None = None,
+) -> Timeline:
     """Simulate all steps of a cast.
 
-    `links`: keep the utilisation of links over time (for traces).
+    `links`: keep the utilisation of links over time (for traces). `about` goes into the timeline's meta;
+    `progress` is called with the number of steps that the first lane has done.
     Raises EngineError if ranks wait for each other for ever, naming who waits at what.
     """
-    setting = cast.setting
+    play_ = play(cast, links=links, progress=progress)
+    flows = play_.flows
+    return play_.recorder.timeline(
+        np.stack([lane.steps() for lane in play_.lanes]),
+        meta={"engine": "events", **cast.meta, **about},
+        links=utilisation(flows.log or (), flows.routes, cast.capacity, cast.link_name),
+        loader=_loader_spans(play_.loaders),
+    )
+
+
+def play(
+    cast: Cast, *, links: bool = False, progress: Callable[[int], None] | None = None
+) -> Play:
+    """Simulate all steps of a cast; the rows are left as they were recorded."""
     env = simpy.Environment()
-    recorder = Recorder(setting, cast.lanes)
+    recorder = Recorder(cast.setting, cast.lanes)
     flows = Flows(env, cast.capacity, log=links)
     meetings = Meetings(cast, flows, recorder)
     lanes, loaders = _people(env, cast, recorder, meetings)
+    lanes[0].progress = progress
     LinkFaults(env, cast, flows).watch(lanes)
-    _run_to_end(env, lanes, meetings, setting.steps)
-    steps = np.stack([lane.steps() for lane in lanes])
-    return recorder.timeline(
-        steps,
-        meta={"engine": "events", "workers": {i: loader.spans for i, loader in enumerate(loaders)}},
-        links={},
+    _run_to_end(env, lanes, meetings, cast.setting.steps)
+    return Play(recorder, flows, lanes, loaders)
+
+
+def _loader_spans(loaders: list[Loader]) -> LoaderSpans:
+    rows = [(lane, *span) for lane, loader in enumerate(loaders) for span in loader.spans]
+    if not rows:
+        return LoaderSpans.none()
+    lane, worker, batch, start, end = zip(*rows, strict=True)
+    return LoaderSpans(
+        np.array(lane), np.array(worker), np.array(batch), np.array(start), np.array(end)
     )
 
 

@@ -90,6 +90,7 @@ class Flows:
         self._conflicts: dict[tuple[int, int], bool] = {}
         self._rates: dict[tuple[int, ...], Floats] = {}
         self.routes: list[Route] = []
+        self.shared = False  # whether transfers ever met on a link
         self.log: list[tuple[float, int, float]] | None = [] if log else None
 
     def route(self, activity: Activity, links: Ints, load: Floats) -> Route:
@@ -176,6 +177,7 @@ class Flows:
                     frontier.append(other)
         if not component:
             return
+        self.shared = self.shared or len(component) > 1
         members = sorted(component, key=lambda transfer: transfer.route.number)
         for transfer, rate in zip(members, self._shares(members), strict=True):
             self._set_rate(transfer, float(rate))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from simulator.engine.lane import LaneState, launches_of
+from simulator.engine.lane import LaneState
 from simulator.engine.loader import Loader
-from simulator.engine.script import Item, Script, StepScript
+from simulator.engine.script import Item, Script, StepScript, launches_of
 from simulator.engine.setting import Setting
 from simulator.engine.streams import Op
 from simulator.errors import EngineError
@@ -35,6 +36,8 @@ class Host:
         self._pauses = pauses
         self._profile = lane.profile(Resource.HOST)
         self._limit = setting.scenario.software.launch_queue
+        self._queued: list[deque[tuple[Op, int]]] = [deque() for _ in lane.streams]
+        self._length = [0] * len(lane.streams)  # launches in each queue
         self._events: dict[str, Op] = {}
         self._held: dict[int, list[str]] = {}  # waits left over from the step before, by stream
         self._since_s = 0.0  # start of the present run of launches
@@ -70,14 +73,7 @@ class Host:
 
     def _issue(self, item: Item, step: int, noise: Mapping[Resource, Any]) -> Generator[Any, Any, None]:
         lane = self._lane
-        launches = launches_of(item)
-        while lane.outstanding and lane.outstanding + launches > self._limit:
-            if self.now_s > lane.env.now:  # the GPU may catch up until then
-                yield lane.env.timeout(self.now_s - lane.env.now)
-                continue
-            lane.drained = lane.env.event()
-            yield lane.drained
-            self._block(max(self.now_s, lane.env.now), HostKind.QUEUE_FULL, "launch queue full", step)
+        yield from self._wait_for_room(item, step)
         start = self.now_s
         self.now_s = self._after(self._cost_s(item) * self._noise(noise, Resource.HOST, item))
         names = (*self._held.pop(item.stream, ()), *item.waits)
@@ -87,8 +83,23 @@ class Host:
         op.scale = self._scale(item, step)
         for event in item.records:
             self._events[event] = op
-        lane.outstanding += launches
+        self._queued[item.stream].append((op, launches_of(item)))
+        self._length[item.stream] += launches_of(item)
         lane.streams[item.stream].push(op)
+
+    def _wait_for_room(self, item: Item, step: int) -> Generator[Any, Any, None]:
+        """A stream's launch queue holds so much; the host blocks until the oldest work in it is done."""
+        queue = self._queued[item.stream]
+        while queue and self._length[item.stream] + launches_of(item) > self._limit:
+            op, launches = queue.popleft()
+            self._length[item.stream] -= launches
+            if op.done_s is None:
+                done = self._lane.env.event()
+                op.waiters.append(done.succeed)
+                yield done
+            assert op.done_s is not None
+            if op.done_s > self.now_s:
+                self._block(op.done_s, HostKind.QUEUE_FULL, "launch queue full", step)
 
     def _wait(self, event: str, name: str, step: int) -> Generator[Any, Any, None]:
         op = self._events.get(event)

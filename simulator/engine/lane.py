@@ -10,7 +10,6 @@ import numpy as np
 import simpy
 
 from simulator.engine.record import Recorder
-from simulator.engine.script import Item
 from simulator.engine.speed import CONSTANT, Profile, step_factor, timed_profile
 from simulator.engine.streams import Op, Segment, Stream
 from simulator.faults import Factor, Resource
@@ -85,10 +84,9 @@ class LaneState:
         self._own = self._speed = (1.0, 1.0)
         self.step_ends: list[float] = []
         self.on_step: Callable[[int], None] | None = None
+        self.progress: Callable[[int], None] | None = None
         self._last_step = -1
         self._when_finished: Callable[[], None] | None = None
-        self.outstanding = 0
-        self.drained: simpy.Event | None = None
         self.begin_step(0)
         self._watch_windows()
 
@@ -145,6 +143,18 @@ class LaneState:
         delay_s = op.issued_s - op.host_s - cost.host_s
         return cost.first_s, lead_s + extra_s + delay_s
 
+    def spent_s(self, op: Op) -> tuple[float, float]:
+        """(the op's work at full speed, what faults add to it)."""
+        work = op.item.work
+        assert isinstance(work, Launch)
+        healthy_s, _, parts = self._setting.cost(work.segment, self.gpu_index).matrix(1.0, 1.0)
+        if op.scale is not None:
+            healthy_s += sum(
+                parts[name] * (factor - 1.0) for name, factor in op.scale.items() if name in parts
+            )
+        own_s = self._work_s(op, self._own)
+        return healthy_s, max(0.0, own_s - healthy_s) if math.isfinite(own_s) else 0.0
+
     def _work_s(self, op: Op, speed: tuple[float, float]) -> float:
         work = op.item.work
         assert isinstance(work, Launch)
@@ -160,6 +170,8 @@ class LaneState:
         self.begin_step(step + 1)
         if self.on_step is not None:
             self.on_step(step + 1)
+        if self.progress is not None:
+            self.progress(step + 1)
         if step + 1 == self._last_step and self._when_finished is not None:
             self._when_finished()
 
@@ -178,7 +190,3 @@ class LaneState:
     def factor(self, resource: Resource, step: int) -> float:
         return step_factor(self._factors[resource], step)
 
-
-def launches_of(item: Item) -> int:
-    """Kernels that an item puts into the launch queue."""
-    return item.work.segment.launches if isinstance(item.work, Launch) else 1

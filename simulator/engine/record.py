@@ -33,7 +33,8 @@ class Names:
 class Recorder:
     """Rows as the engine makes them; columns when it is done.
 
-    Device rows: (lane, item, start, end, issued, ready, blocker row, step, collective row).
+    Device rows: (lane, item, start, end, issued, ready, blocker row, step, collective row, busy, alone,
+    fault).
     Host rows: (lane, start, end, kind, name, step). Collective rows: (item, begin, end, ideal, first,
     lane of the last to arrive, members).
     """
@@ -41,7 +42,7 @@ class Recorder:
     def __init__(self, setting: Setting, lanes: Sequence[Lane]):
         self._setting = setting
         self.lanes = tuple(lanes)
-        self.device: list[tuple[int, Item, float, float, float, float, int, int, int]] = []
+        self.device: list[tuple[int, Item, float, float, float, float, int, int, int, float, float, float]] = []
         self.host: list[tuple[int, float, float, int, str, int]] = []
         self.collectives: list[tuple[Item, float, float, float, float, int, int]] = []
 
@@ -61,10 +62,10 @@ class Recorder:
 
     def _device(self, names: Names) -> DeviceSpans:
         rows = self.device
-        lane, items, start, end, issued, ready, blocker, step, collective = (
-            zip(*rows, strict=True) if rows else ((),) * 9
+        lane, items, start, end, issued, ready, blocker, step, collective, busy, alone, fault = (
+            zip(*rows, strict=True) if rows else ((),) * 12
         )
-        statics = _Statics(self._setting, names)
+        statics = Statics(self._setting, names)
         gpus = self._setting.gpu_of_rank
         gpu_of_lane = [int(gpus[lane.rank]) for lane in self.lanes]
         about = np.array(
@@ -88,6 +89,9 @@ class Recorder:
             model_flops=about[:, 5],
             sm_share=about[:, 6],
             bytes=about[:, 7],
+            busy_s=_floats(busy),
+            alone_s=_floats(alone),
+            fault_s=_floats(fault),
         )
 
     def _host(self, names: Names) -> HostSpans:
@@ -120,7 +124,7 @@ class Recorder:
         )
 
 
-class _Statics:
+class Statics:
     """What a span's work says about it on a GPU, remembered for each item."""
 
     def __init__(self, setting: Setting, names: Names):
@@ -134,6 +138,12 @@ class _Statics:
         if known is None:
             known = self._known[key] = self._about(item, gpu)
         return known
+
+    def alone_s(self, item: Item, gpu: int) -> float:
+        """What a segment's kernels take at full speed; NaN for other work."""
+        if not isinstance(item.work, Launch):
+            return _NAN
+        return self._setting.cost(item.work.segment, gpu).matrix(1.0, 1.0)[0]
 
     def _about(self, item: Item, gpu: int) -> tuple[float, ...]:
         work = item.work

@@ -61,7 +61,9 @@ class Meetings:
         key = (work.group, group.number, count)
         meeting = self._open.get(key)
         if meeting is None:
-            activity, route = self._plan(work.kind, group.ranks, work.size_bytes, work.algorithm)
+            activity, route = self._plan(
+                work.kind, group.name, group.ranks, work.size_bytes, work.algorithm
+            )
             meeting = self._open[key] = Meeting(activity, route, len(group.lanes))
         self._arrive(key, meeting, stream, op)
 
@@ -79,7 +81,9 @@ class Meetings:
         meeting = self._open.get(key)
         if meeting is None:
             ranks = (self._cast.lanes[ends[0]].rank, self._cast.lanes[ends[1]].rank)
-            activity, route = self._plan("send-recv", ranks, work.size_bytes, "auto")
+            roles = (self._cast.lanes[ends[0]].role, self._cast.lanes[ends[1]].role)
+            name = f"send {roles[0]}-{roles[1]}"
+            activity, route = self._plan("send-recv", name, ranks, work.size_bytes, "auto")
             meeting = self._open[key] = Meeting(activity, route, 2)
         self._arrive(key, meeting, stream, op)
 
@@ -94,13 +98,13 @@ class Meetings:
     # ------------------------------------------------------------------------------------ inside
 
     def _plan(
-        self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str
+        self, kind: str, name: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str
     ) -> tuple[Activity, Route]:
         key = (kind, ranks, size_bytes, algorithm)
         known = self._plans.get(key)
         if known is None:
             activity = self._cast.setting.activity(kind, ranks, size_bytes, algorithm)
-            known = self._plans[key] = (activity, self._flows.route(activity, *self._cast.wire(activity)))
+            known = self._plans[key] = (activity, self._flows.route(activity, *self._cast.wire(activity, name, ranks[0])))
         return known
 
     def _arrive(self, key: tuple[Any, ...], meeting: Meeting, stream: Stream, op: Op) -> None:

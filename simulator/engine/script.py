@@ -157,3 +157,6 @@ def scripts(programs: Programs) -> tuple[Script, ...]:
     return tuple(Script(role, names) for role in programs.roles)
 
 
+def launches_of(item: Item) -> int:
+    """Kernels that an item puts into the launch queue."""
+    return item.work.segment.launches if isinstance(item.work, Launch) else 1

@@ -78,6 +78,22 @@ class Setting:
         nodes: Ints = self.fabric.node_of[self.place]
         return nodes
 
+    @cached_property
+    def data_of_rank(self) -> Ints:
+        """Number of the data that each rank is fed, shape (ranks,): TP and PP peers share theirs."""
+        axes = ("cp", "ep", "shard", "dp")
+        number = np.zeros(self.mesh.ranks, dtype=np.int64)
+        for axis in axes:
+            size = self.mesh.sizes[self.mesh.axes.index(axis)]
+            number = number * size + self.mesh.coordinate_array(axis)
+        return number
+
+    @property
+    def draws_data(self) -> bool:
+        """Whether ranks that are fed other data take other times for it."""
+        load = self.scenario.dataloader.load_time
+        return bool(self.loads) or (load.mean > 0 and load.cv > 0 and load.kind != "constant")
+
     @property
     def mfu_precision(self) -> str:
         """The precision whose dense peak MFU is measured against."""
@@ -169,12 +185,13 @@ class Setting:
 
     def load_times_s(self, step: int) -> Floats:
         """Time a worker needs for each batch of a step, shape (micro-batches, ranks)."""
-        shape = (self.programs.micro_batches, self.mesh.ranks)
+        data = self.data_of_rank
+        shape = (self.programs.micro_batches, int(data.max()) + 1)
         rng = generator(self.scenario.run.seed, "loader", step)
-        times = sample(self.scenario.dataloader.load_time, rng, shape)
+        times = np.asarray(sample(self.scenario.dataloader.load_time, rng, shape), np.float64)[:, data]
         for noise in self.noises(Resource.LOADER):
             draw = generator(self.scenario.run.seed, "noise:loader", noise.stream, step)
-            block = draw.standard_normal(shape)
+            block = draw.standard_normal(shape)[:, data]
             targets = list(noise.targets)
             times[:, targets] *= kernel_noise(noise.cv, block[:, targets])
         return times

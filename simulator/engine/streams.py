@@ -24,6 +24,8 @@ PAGEABLE_RATE: Final = 0.5
 #: Times closer than this (relative, and in seconds below one second) are one time: sums of floats differ.
 SAME_TIME: Final = 1e-13
 
+NOT_KERNELS: Final = (math.nan, math.nan, math.nan)
+
 
 class Op:
     """One issue of an item. `done_s` is None until it is done; waiters are called then."""
@@ -85,8 +87,17 @@ class Stream:
             op.ready_s, op.blocker = self.free_s, None
         STARTERS[type(op.item.work)](self, op)
 
-    def complete(self, op: Op, start_s: float, collective: int = -1) -> None:
-        """The running work is done: record it, free the stream, call who waits."""
+    def complete(
+        self,
+        op: Op,
+        start_s: float,
+        collective: int = -1,
+        spent: tuple[float, float, float] = NOT_KERNELS,
+    ) -> None:
+        """The running work is done: record it, free the stream, call who waits.
+
+        `spent`: how long kernels ran, what they take at full speed, what faults added.
+        """
         lane = self.lane
         now = lane.env.now
         op.done_s = self.free_s = now
@@ -95,7 +106,10 @@ class Stream:
         op.row = len(rows)
         blocker = op.blocker.row if op.blocker is not None else -1
         rows.append(
-            (lane.index, op.item, start_s, now, op.issued_s, op.ready_s, blocker, op.step, collective)
+            (
+                *(lane.index, op.item, start_s, now, op.issued_s, op.ready_s),
+                *(blocker, op.step, collective, *spent),
+            )
         )
         if op.item.ends_step:
             lane.end_step(op.step, now)
@@ -155,6 +169,8 @@ class Segment:
         if now > self._mark_s:
             self.left = self._left_at(now)
             self._mark_s = now
+        elif now <= self._start_s:  # it has not begun
+            self._floor_s = self._op.host_s + lane.lead_s(self._op)[1]
         self._work_s = work_s
         self._arm()
 
@@ -179,7 +195,12 @@ class Segment:
         now = stream.lane.env.now
         if self._end_s() - now <= SAME_TIME * max(1.0, now):
             del stream.lane.segments[stream.index]
-            stream.complete(self._op, min(self._start_s, now))
+            start = min(self._start_s, now)
+            done = self._mark_s + (self.left * self._work_s if self.left > 0 else 0.0)
+            busy = min(max(0.0, done - start), now - start)
+            alone, fault = stream.lane.spent_s(self._op)
+            alone = min(alone, busy)
+            stream.complete(self._op, start, spent=(busy, alone, min(fault, busy - alone)))
         elif self._due_s - now <= SAME_TIME * max(1.0, now):
             self._due_s = math.inf
             self._arm()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from simulator.program.instructions import Segment
 from simulator.spec import Gpu
 
 Floats = NDArray[np.float64]
+
+#: From so many speeds on they are worked out as arrays.
+FEW_SPEEDS: Final = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -50,11 +54,27 @@ class SegmentCost:
         durations = self.durations_s(sm, hbm)
         total = float(durations.sum())
         if not len(durations):
-            return 0.0, self.host_s, {}
+            return 0.0, self.host_s, {name: 0.0 for name in self.varies}
         launched = np.cumsum(self.launch_s)
         rest = total - np.cumsum(durations) + durations if np.isfinite(total) else durations
         lead = float((launched + rest).max())
         parts = {name: float(durations[mask > 0].sum()) for name, mask in self.varies.items()}
+        return total, lead, parts
+
+    def matrices(self, sm: Floats, hbm: Floats) -> tuple[Floats, Floats, Mapping[str, Floats]]:
+        """`matrix` for arrays of speeds, shape (n,) each."""
+        if len(sm) <= FEW_SPEEDS:
+            rows = [self.matrix(*pair) for pair in zip(sm.tolist(), hbm.tolist(), strict=True)]
+            parts = {name: np.array([row[2][name] for row in rows]) for name in self.varies}
+            return np.array([r[0] for r in rows]), np.array([r[1] for r in rows]), parts
+        with np.errstate(divide="ignore", invalid="ignore"):
+            durations = np.fmax(self.compute_s[:, None] / sm, self.memory_s[:, None] / hbm)
+        total = durations.sum(axis=0)
+        if not len(self.compute_s):
+            return total, np.full(len(sm), self.host_s), {}
+        rest = total - np.cumsum(durations, axis=0) + durations
+        lead = (np.cumsum(self.launch_s)[:, None] + rest).max(axis=0)
+        parts = {name: durations[mask > 0].sum(axis=0) for name, mask in self.varies.items()}
         return total, lead, parts
 
     def durations_s(self, sm: float = 1.0, hbm: float = 1.0) -> Floats:

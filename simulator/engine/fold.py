@@ -1,0 +1,267 @@
+"""Folding: ranks that must do the same at the same time become one lane.
+
+Ranks, groups and links are coloured by what is known of each (hardware, faults, role; capacity), then
+refined until all members of a colour have the same colours around them, with the same counts: the
+coarsest equitable partition (colour refinement, Weisfeiler and Leman 1968; Berkholz, Bonsma and Grohe,
+"Tight Lower and Upper Bounds for the Complexity of Canonical Colour Refinement", 2017). Max-min fair
+rates are constant on its classes, so one representative of each class tells what all members do.
+
+What draws private random numbers (noise, loader times that vary) has a colour of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from simulator.engine.cast import Cast, Group, lane_for
+from simulator.engine.colours import (
+    Floats,
+    Ints,
+    Words,
+    classes,
+    combine,
+    key,
+    keys,
+    rounded,
+    sum_by,
+)
+from simulator.engine.setting import Setting
+from simulator.faults import Factor, Noise, Pause, Resource, Traffic
+from simulator.network.collectives import Activity, wire
+from simulator.program.instructions import Collective, Send
+
+
+@dataclass(slots=True)
+class Meeting:
+    """Groups of one name, and the links that their collectives load.
+
+    `table`: members of each group, shape (groups, members). `ordered`: members differ by position (a
+    send from the first to the second). `loads`: (group, link, bytes per byte) of each kind of collective.
+    """
+
+    name: str
+    table: Ints
+    ordered: bool
+    loads: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
+    group_of: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # by rank; -1 none
+    colours: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(slots=True)
+class _Colours:
+    ranks: Ints
+    links: Ints
+    meetings: list[Meeting]
+
+
+def fold(setting: Setting) -> Cast:
+    """The smallest cast that behaves as all ranks do."""
+    colours = _refine(setting)
+    return _Quotient(setting, colours).cast()
+
+
+# ------------------------------------------------------------------------------------ first colours
+
+
+def _rank_words(setting: Setting) -> Words:
+    """What is known of each rank before anybody meets, as hashes, shape (ranks,)."""
+    ranks = setting.mesh.ranks
+    words = combine(keys(setting.stage_of_rank), keys(setting.gpu_of_rank))
+    for effect in setting.effects:
+        match effect:
+            case Factor(resource, targets, windows, factor, worker) if (
+                resource is not Resource.LINK
+            ):
+                words[list(targets)] += key("factor", resource, windows, factor, worker)
+            case Pause():
+                about = (effect.step, effect.duration_s, effect.position, effect.kind, effect.name)
+                words[effect.rank] += key("pause", *about)
+            case Noise(Resource.LOADER, targets, cv, stream) if cv > 0:
+                index = np.array(targets, dtype=np.int64)
+                words[index] += keys(setting.data_of_rank[index]) ^ key("loader noise", cv, stream)
+            case Noise(resource, targets, cv, stream) if cv > 0:
+                index = np.array(targets, dtype=np.int64)
+                words[index] += keys(index) ^ key("noise", resource, cv, stream)
+    if setting.draws_data:
+        words = combine(words, keys(setting.data_of_rank))
+    assert len(words) == ranks
+    return words
+
+
+def _link_words(setting: Setting) -> Words:
+    fabric = setting.fabric
+    words = combine(rounded(fabric.capacity_bytes_per_s), rounded(fabric.latency_s))
+    for effect in setting.effects:
+        match effect:
+            case Factor(Resource.LINK, targets, windows, factor, _):
+                words[list(targets)] += key("factor", windows, factor)
+            case Traffic(links, demand, windows):
+                words[list(links)] += key("traffic", demand, windows)
+    return words
+
+
+# -------------------------------------------------------------------------------------- refinement
+
+
+def _refine(setting: Setting) -> _Colours:
+    meetings = list(_meetings(setting))
+    ranks, links = classes(_rank_words(setting)), classes(_link_words(setting))
+    count = -1
+    while True:
+        for meeting in meetings:
+            meeting.colours = _group_colours(meeting, ranks, links)
+        found = int(ranks.max()) + int(links.max(initial=0))
+        if found == count:
+            return _Colours(ranks, links, meetings)
+        count = found
+        rank_words, link_words = keys(ranks), keys(links)
+        for number, meeting in enumerate(meetings):
+            salt = key("meeting", number)
+            here = meeting.group_of >= 0
+            rank_words[here] += keys(meeting.colours[meeting.group_of[here]]) ^ salt
+            if meeting.ordered:
+                for place in range(meeting.table.shape[1]):
+                    rank_words[meeting.table[:, place]] += key("place", number, place)
+            for kind, (group, link, load) in enumerate(meeting.loads):
+                words = combine(keys(meeting.colours[group]), rounded(load)) ^ key("load", number, kind)
+                link_words += sum_by(link, words, len(links))
+        ranks, links = classes(rank_words), classes(link_words)
+
+
+def _group_colours(meeting: Meeting, ranks: Ints, links: Ints) -> Ints:
+    member_words = keys(ranks)[meeting.table]
+    if meeting.ordered:
+        member_words ^= keys(np.arange(meeting.table.shape[1]))[None, :]
+        member_words *= np.uint64(0x9E3779B97F4A7C15)
+    words = combine(member_words.sum(axis=1, dtype=np.uint64))
+    for kind, (group, link, load) in enumerate(meeting.loads):
+        about = combine(keys(links[link]), rounded(load)) ^ key("kind", kind)
+        words += sum_by(group, about, len(words))
+    return classes(words)
+
+
+def _meetings(setting: Setting) -> Iterator[Meeting]:
+    """Every name under which ranks meet, with the loads of each kind of collective there."""
+    mesh, fabric = setting.mesh, setting.fabric
+    kinds: dict[str, dict[tuple[str, str], float]] = {}
+    sends: dict[tuple[int, int], None] = {}
+    for stage, role in enumerate(setting.programs.roles):
+        for item in role.body:
+            for instruction in getattr(item, "instructions", (item,)):
+                if isinstance(instruction, Collective):
+                    known = kinds.setdefault(instruction.group, {})
+                    known[instruction.kind, instruction.algorithm] = instruction.size_bytes
+                elif isinstance(instruction, Send):
+                    sends[stage, instruction.peer] = None
+    for name, used in kinds.items():
+        meeting = Meeting(name, mesh.groups(name), ordered=False, group_of=mesh.group_of(name))
+        for (kind, algorithm), size in used.items():
+            ranks = tuple(meeting.table[0].tolist())
+            chosen = setting.activity(kind, ranks, size, algorithm).algorithm
+            meeting.loads.append(
+                wire(fabric, kind, setting.place[meeting.table], algorithm=chosen)
+            )
+        yield meeting
+    for ends in sends:
+        yield send_meeting(setting, *ends)
+
+
+def send_meeting(setting: Setting, source: int, target: int) -> Meeting:
+    """All pairs of a rank of stage `source` with the rank of stage `target` it sends to."""
+    mesh = setting.mesh
+    index = mesh.axes.index("pp")
+    stride = int(np.prod(mesh.sizes[:index], dtype=np.int64))
+    first = np.flatnonzero(setting.stage_of_rank == source)
+    table = np.column_stack([first, first + (target - source) * stride])
+    group_of = np.full(mesh.ranks, -1)
+    group_of[table] = np.arange(len(table))[:, None]
+    loads = wire(setting.fabric, "send-recv", setting.place[table], algorithm="auto")
+    return Meeting(f"send {source}-{target}", table, True, [loads], group_of)
+
+
+# ---------------------------------------------------------------------------------------- quotient
+
+
+class _Quotient:
+    """The cast of classes."""
+
+    def __init__(self, setting: Setting, colours: _Colours):
+        self._setting = setting
+        self._colours = colours
+        self._meetings = {meeting.name: meeting for meeting in colours.meetings}
+        self._loads: dict[tuple[str, int, str, str], tuple[Ints, Floats]] = {}
+        self._first_rank = np.unique(colours.ranks, return_index=True)[1]
+        order = np.argsort(self._first_rank)  # lanes in order of their first rank
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        self.lane_of_rank: Ints = place[colours.ranks]
+        self.representatives: Ints = self._first_rank[order]
+
+    def cast(self) -> Cast:
+        setting = self._setting
+        counts = np.bincount(self.lane_of_rank)
+        lanes = tuple(
+            lane_for(setting, rank, count)
+            for rank, count in zip(self.representatives.tolist(), counts.tolist(), strict=True)
+        )
+        first_link = np.unique(self._colours.links, return_index=True)[1]
+        return Cast(
+            setting=setting,
+            lanes=lanes,
+            lane_of_rank=self.lane_of_rank,
+            groups={
+                meeting.name: self._groups(meeting)
+                for meeting in self._colours.meetings
+                if not meeting.ordered
+            },
+            capacity=setting.fabric.capacity_bytes_per_s[first_link],
+            wire=self._wire,
+            link_class=self._colours.links,
+            meta={"lanes": len(lanes), "link_classes": len(first_link)},
+        )
+
+    def _groups(self, meeting: Meeting) -> tuple[Group, ...]:
+        made: dict[int, Group] = {}
+        result = []
+        first = np.unique(meeting.colours, return_index=True)[1]
+        for rank in self.representatives.tolist():
+            colour = int(meeting.colours[meeting.group_of[rank]])
+            if colour not in made:
+                members = meeting.table[first[colour]]
+                lanes = np.unique(self.lane_of_rank[members])
+                made[colour] = Group(
+                    meeting.name, colour, tuple(lanes.tolist()), tuple(members.tolist())
+                )
+            result.append(made[colour])
+        return tuple(result)
+
+    def _wire(self, activity: Activity, name: str, rank: int) -> tuple[Ints, Floats]:
+        """Links (classes) and bytes of all activities of the class that `rank`'s belongs to."""
+        meeting = self._meetings[name]
+        colour = int(meeting.colours[meeting.group_of[rank]])
+        known = self._loads.get((name, colour, activity.kind, activity.algorithm))
+        if known is None:
+            known = self._load(meeting, colour, activity)
+            self._loads[name, colour, activity.kind, activity.algorithm] = known
+        links, share = known
+        return links, share * float(activity.bytes.sum())
+
+    def _load(self, meeting: Meeting, colour: int, activity: Activity) -> tuple[Ints, Floats]:
+        """(link classes, bytes on each for each byte that one group puts on the wire in all)."""
+        setting = self._setting
+        members = np.flatnonzero(meeting.colours == colour)
+        groups = setting.place[meeting.table[members]]
+        _, link, load = wire(setting.fabric, activity.kind, groups, algorithm=activity.algorithm)
+        count = np.bincount(self._colours.links)
+        total = np.bincount(self._colours.links[link], weights=load, minlength=len(count))
+        used = np.flatnonzero(total)
+        whole = float(load.sum()) / len(members)
+        return used, total[used] / count[used] / (whole or 1.0)
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.representatives)

@@ -1,0 +1,281 @@
+"""The lanes engine: a program with fixed durations as a max-plus recurrence over arrays.
+
+Every clock is an array over the mesh (and over samples); a collective along an axis is a maximum along
+that axis, a pipeline send an element-wise maximum between stages. An axis along which nothing differs
+has length 1. Durations of collectives, and what they take from kernels beside them, come from a run of
+the event engine on the folded cluster without private noise (see calm.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.engine.calm import Calm
+from simulator.engine.lane_axes import Axes, Floats, greatest
+from simulator.engine.lane_costs import Rates, StageCosts, finish
+from simulator.engine.lane_loader import LaneLoader
+from simulator.engine.lane_record import LaneRecorder
+from simulator.engine.script import Item, StepScript, launches_of
+from simulator.engine.setting import Setting
+from simulator.engine.streams import PAGEABLE_RATE
+from simulator.engine.tape import Node, build_tape
+from simulator.faults import Effect, Resource
+from simulator.parallel.mesh import GROUPS
+from simulator.program.instructions import Copy, HostWait, HostWork, Launch, NextBatch
+from simulator.timeline import HostKind
+
+
+class Op:
+    """One issue of an item on all ranks of its stage."""
+
+    __slots__ = (
+        "arrival", "begin", "busy", "end", "host", "issued", "item", "previous", "ready", "row", "start",
+        "step", "waits",
+    )  # fmt: skip
+
+    def __init__(self, item: Item, host: Floats, issued: Floats, previous: Op | None, waits: list[Op]):
+        self.item = item
+        self.host = host
+        self.issued = issued
+        self.previous = previous
+        self.waits = waits
+        self.row = -1
+        self.ready = self.arrival = self.start = self.begin = self.end = issued
+        self.busy: Floats | None = None
+
+
+@dataclass(slots=True)
+class StepResult:
+    """When each stage's GPUs ended a step: one array over the mesh a stage."""
+
+    ends: list[Floats]
+
+
+class _Stage:
+    """The clocks of one stage's ranks."""
+
+    def __init__(self, engine: Lanes, number: int):
+        setting = engine.setting
+        self.number = number
+        self.costs = StageCosts(setting, number, engine.axes, engine.samples)
+        self.host = np.zeros(engine.axes.ones)
+        self.last: dict[int, Op] = {}
+        self.events: dict[str, Op] = {}
+        self.held: dict[int, list[Op]] = {}
+        self.queues: list[deque[tuple[Op, int]]] = [deque() for _ in setting.scripts[0].streams]
+        self.lengths = [0] * len(self.queues)
+        self.loader = LaneLoader(setting, self.costs)
+        self.gpu = setting.gpus[int(setting.gpu_of_rank[self.costs.ranks[0]])]
+
+    def begin_step(self, script: StepScript, step: int) -> None:
+        costs = self.costs
+        self.script = script
+        self.rates: Rates = costs.host_rates(step)
+        self.noise = {r: costs.noise(r, step) for r in (Resource.SM, Resource.HOST)}
+        self.loads = costs.loads(step)
+        self.pauses = deque(costs.pauses(step))
+        self.operations = max(1, len(script.operations))
+
+
+class Lanes:
+    """A run. `samples`: effects of each sample of the leading axis; () the setting's own, one sample."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        calm: Calm,
+        recorder: LaneRecorder | None = None,
+        samples: Sequence[Sequence[Effect]] = (),
+    ):
+        self.setting = setting
+        self.calm = calm
+        self.axes = Axes(setting.mesh)
+        self.samples = samples or (setting.effects,)
+        self.recorder = recorder
+        self.limit = setting.scenario.software.launch_queue
+        self.spanning = frozenset(name for name, axes in GROUPS.items() if "pp" in axes)
+        self.stages = [_Stage(self, stage) for stage in range(len(setting.scripts))]
+        self._tapes: dict[tuple[int, ...], tuple[Node, ...]] = {}
+        self._fast: dict[Node, Op] = {}
+
+    def step(self, step: int) -> StepResult:
+        """Run one step of all stages; steps go in order."""
+        scripts = [script.step(step) for script in self.setting.scripts]
+        for stage, script in zip(self.stages, scripts, strict=True):
+            stage.begin_step(script, step)
+        ops: dict[Node, Op] = {}
+        for node in self._tape(scripts):
+            if node.stage < 0:
+                self._meet([ops[party] for party in node.parties], node, step)
+            elif node.issues is not None:
+                ops[node.issues] = self._issue(self.stages[node.stage], node, step)
+            elif isinstance(node.operation, Item):
+                self._run(self.stages[node.stage], ops[node], node, step)
+            else:
+                self._host(self.stages[node.stage], node, step)
+        for stage in self.stages:
+            while stage.pauses:
+                self._pause(stage, step)
+            for stream, event in stage.script.trailing:
+                if event in stage.events:
+                    stage.held.setdefault(stream, []).append(stage.events[event])
+        return StepResult([stage.last[0].end for stage in self.stages])
+
+    def _tape(self, scripts: Sequence[StepScript]) -> tuple[Node, ...]:
+        key = tuple(id(script) for script in scripts)
+        if key not in self._tapes:
+            self._tapes[key] = build_tape(scripts, self.spanning, self.limit)
+        return self._tapes[key]
+
+    # ----------------------------------------------------------------------------------------- host
+
+    def _pause(self, stage: _Stage, step: int) -> None:
+        _, length, pause = stage.pauses.popleft()
+        self._block(stage, stage.host + length, pause.kind, pause.name, step)
+
+    def _block(self, stage: _Stage, until: Floats, kind: HostKind, name: str, step: int) -> None:
+        until = np.maximum(stage.host, until)
+        if self.recorder is not None:
+            self.recorder.host(stage.number, stage.host, until, kind, name, step)
+        stage.host = until
+
+    def _due(self, stage: _Stage, node: Node, step: int) -> None:
+        while stage.pauses and stage.pauses[0][0] <= node.place / stage.operations:
+            self._pause(stage, step)
+
+    def _host(self, stage: _Stage, node: Node, step: int) -> None:
+        self._due(stage, node, step)
+        match node.operation:
+            case HostWork(duration_s, name, kind):
+                work = np.full(self.axes.ones, duration_s)
+                self._block(stage, stage.rates.finish(stage.host, work), kind, name, step)
+            case HostWait(event, name):
+                if event in stage.events:
+                    self._block(stage, stage.events[event].end, HostKind.SYNC, name, step)
+            case NextBatch():
+                ready = stage.loader.next(stage.host, step)
+                self._block(stage, ready, HostKind.LOADER, "wait for the dataloader", step)
+
+    def _issue(self, stage: _Stage, node: Node, step: int) -> Op:
+        self._due(stage, node, step)
+        item = node.operation
+        assert isinstance(item, Item)
+        queue, launches = stage.queues[item.stream], launches_of(item)
+        while queue and stage.lengths[item.stream] + launches > self.limit:
+            oldest, count = queue.popleft()
+            stage.lengths[item.stream] -= count
+            self._block(stage, oldest.end, HostKind.QUEUE_FULL, "launch queue full", step)
+        start = stage.host
+        if isinstance(item.work, Launch):
+            _, times = stage.costs.segment(item, step)
+            cost = times[0].host
+            noise = stage.noise[Resource.HOST]
+            if noise is not None:
+                cost = cost * noise[item.launch]
+            stage.host = stage.rates.finish(start, cost)
+        else:
+            cost = np.full(self.axes.ones, self.setting.stack.collective_host_s)
+            stage.host = stage.rates.finish(start, cost)
+        waits = stage.held.pop(item.stream, [])
+        waits = waits + [stage.events[name] for name in item.waits if name in stage.events]
+        op = Op(item, start, stage.host, stage.last.get(item.stream), waits)
+        for event in item.records:
+            stage.events[event] = op
+        stage.last[item.stream] = op
+        queue.append((op, launches))
+        stage.lengths[item.stream] += launches
+        return op
+
+    # --------------------------------------------------------------------------------------- device
+
+    def _run(self, stage: _Stage, op: Op, node: Node, step: int) -> None:
+        ready = op.previous.end if op.previous is not None else np.zeros(self.axes.ones)
+        for wait in op.waits:
+            ready = np.maximum(ready, wait.end)
+        op.ready = ready
+        work = op.item.work
+        if isinstance(work, Launch):
+            self._segment(stage, op, step)
+        elif isinstance(work, Copy):
+            rate = stage.gpu.pcie_bandwidth_bytes_per_s * (1.0 if work.pinned else PAGEABLE_RATE)
+            op.arrival = op.start = np.maximum(ready, op.issued)
+            op.end = op.start + work.size_bytes / rate
+        else:
+            op.arrival = op.start = np.maximum(ready, op.issued)
+            if node.meeting is None:
+                self._meet([op], node, step)
+                return
+        if node.meeting is None and self.recorder is not None:
+            self.recorder.device(stage.number, op, step)
+        op.previous = None  # lets go of what came before
+        if node.meeting is None:
+            op.waits = []
+
+    def _segment(self, stage: _Stage, op: Op, step: int) -> None:
+        item = op.item
+        assert isinstance(item.work, Launch)
+        edges, times = stage.costs.segment(item, step)
+        noise = stage.noise[Resource.SM]
+        factor = None if noise is None else noise[item.launch]
+        extra = self.calm.extra(item, stage.number, step)
+        works, leads = [], []
+        for one in times:
+            work = self._varied(stage, item, one.work, one.parts)
+            if factor is not None:
+                work = work * factor
+            beyond = work - one.work
+            leads.append(one.lead + beyond)
+            works.append(work if extra is None else work + extra)
+        op.start = np.maximum(op.ready, op.host + times[0].first)
+        lead = _at(edges, op.start, leads)
+        floor = op.host + lead + (op.issued - op.host - times[0].host)
+        done = finish(edges, op.start, works)
+        op.busy = done - op.start
+        op.end = np.maximum(done, floor)
+
+    @staticmethod
+    def _varied(stage: _Stage, item: Item, work: Floats, parts: object) -> Floats:
+        assert isinstance(item.work, Launch)
+        micro_batch = item.work.micro_batch
+        if not stage.loads or micro_batch < 0 or not isinstance(parts, dict):
+            return work
+        for name, load in stage.loads.items():
+            if name in parts:
+                work = work + parts[name] * (load[micro_batch] - 1.0)
+        return work
+
+    def _meet(self, ops: list[Op], node: Node, step: int) -> None:
+        """All parties have arrived: the transfer begins with the last and takes its time."""
+        begin: Floats | None = None
+        for op in ops:
+            arrival = greatest(op.arrival, self._group_axes(op))
+            begin = arrival if begin is None else np.maximum(begin, arrival)
+        assert begin is not None
+        stages = [node.stage] if node.stage >= 0 else [party.stage for party in node.parties]
+        for op, stage in zip(ops, stages, strict=True):
+            duration = self.calm.duration(ops[0].item, stages[0], step)
+            op.begin = begin
+            op.end = begin + duration
+            if self.recorder is not None:
+                self.recorder.device(stage, op, step)
+            op.previous, op.waits = None, []
+
+    def _group_axes(self, op: Op) -> tuple[int, ...]:
+        group = getattr(op.item.work, "group", None)
+        return () if group is None else self.axes.of_group(group)
+
+
+def _at(edges: Sequence[float], time: Floats, values: Sequence[Floats]) -> Floats:
+    """The value in force at a time."""
+    result = values[0]
+    for edge, value in zip(edges[1:], values[1:], strict=True):
+        result = np.where(time >= edge, value, result)
+    return result
+
+
+#: builds the samples' effects, used by studies of many draws
+Sampler = Callable[[int], Sequence[Effect]]

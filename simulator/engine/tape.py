@@ -1,0 +1,149 @@
+"""A step of all roles as one list, in an order in which everything is known when it is needed.
+
+With fixed durations no event queue is needed: an operation's times follow from those of what stands
+before it on its stream, of what it waits for, and of its host's clock. Sends and collectives that span
+stages meet partners of other roles. A topological order (Kahn 1962) of these dependencies is found once
+for each variant of a step and then run step after step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.engine.script import HostOp, Item, StepScript, launches_of
+from simulator.errors import EngineError
+from simulator.program.instructions import Collective, HostWait, Recv, Send
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One entry of the tape: an operation of a role, or a meeting of several roles' operations.
+
+    `place`: number of the operation in the role's step. The host's issuing of work has a node (`issues`
+    the work's own), the work another. A meeting has `parties`, the arrivals it waits for; their work
+    ends with it.
+    """
+
+    stage: int
+    place: int
+    operation: HostOp | None
+    parties: list[Node] = field(default_factory=list)
+    missing: int = 0
+    after: list[Node] = field(default_factory=list)
+    issues: Node | None = None
+    meeting: Node | None = None
+
+
+def _spans_stages(item: Item, spanning: frozenset[str]) -> bool:
+    work = item.work
+    return isinstance(work, Send | Recv) or (
+        isinstance(work, Collective) and work.group in spanning
+    )
+
+
+def build_tape(
+    scripts: Sequence[StepScript], spanning: frozenset[str], launch_queue: int
+) -> tuple[Node, ...]:
+    """The nodes of one step in order. `spanning`: names of groups whose members stand on several stages.
+
+    Every role's host issues all its operations; device work waits for the work before it on its stream
+    and for the events it names. Raises EngineError where roles wait for each other in a circle.
+    """
+    nodes: list[Node] = []
+    meetings: dict[tuple[Any, ...], Node] = {}
+    for stage, script in enumerate(scripts):
+        _role(stage, script, spanning, launch_queue, nodes, meetings)
+    nodes += meetings.values()
+    ready = deque(node for node in nodes if not node.missing)
+    order: list[Node] = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        for later in node.after:
+            later.missing -= 1
+            if not later.missing:
+                ready.append(later)
+    if len(order) < len(nodes):
+        stuck = next(node for node in nodes if node.missing)
+        name = getattr(stuck.operation, "name", "a meeting")
+        raise EngineError(f"stages wait for each other for ever, first stage {stuck.stage} at {name}")
+    return tuple(order)
+
+
+def _role(
+    stage: int,
+    script: StepScript,
+    spanning: frozenset[str],
+    launch_queue: int,
+    nodes: list[Node],
+    meetings: dict[tuple[Any, ...], Node],
+) -> None:
+    def depends(node: Node, on: Node) -> None:
+        node.missing += 1
+        on.after.append(node)
+
+    counts: Counter[tuple[Any, ...]] = Counter()
+    issued: Node | None = None  # the host's operation before
+    last: dict[int, Node] = {}  # what ends the latest work of each stream
+    events: dict[str, Node] = {}
+    queues: dict[int, deque[tuple[Node, int]]] = defaultdict(deque)
+    lengths: Counter[int] = Counter()
+    for place, operation in enumerate(script.operations):
+        node = Node(stage, place, operation)
+        nodes.append(node)
+        if isinstance(operation, HostWait):
+            if issued is not None:
+                depends(node, issued)
+            if operation.event in events:
+                depends(node, events[operation.event])
+            issued = node
+            continue
+        if issued is not None:
+            depends(node, issued)
+        if not isinstance(operation, Item):
+            issued = node
+            continue
+        host, node = node, Node(stage, place, operation)
+        nodes.append(node)
+        host.issues = node
+        depends(node, host)
+        issued = host
+        if operation.stream in last:
+            depends(node, last[operation.stream])
+        for event in operation.waits:
+            if event in events:
+                depends(node, events[event])
+        ends = node
+        if _spans_stages(operation, spanning):
+            key = _meeting_key(stage, operation, counts)
+            ends = meetings.setdefault(key, Node(-1, -1, operation))
+            ends.parties.append(node)
+            depends(ends, node)
+            node.meeting = ends
+        last[operation.stream] = ends
+        queue, launches = queues[operation.stream], launches_of(operation)
+        while queue and lengths[operation.stream] + launches > launch_queue:
+            oldest, count = queue.popleft()
+            lengths[operation.stream] -= count
+            depends(host, oldest)
+        queue.append((ends, launches))
+        lengths[operation.stream] += launches
+        for event in operation.records:
+            events[event] = ends
+
+
+def _meeting_key(stage: int, item: Item, counts: Counter[tuple[Any, ...]]) -> tuple[Any, ...]:
+    work = item.work
+    if isinstance(work, Send | Recv):
+        ends = (stage, work.peer) if isinstance(work, Send) else (work.peer, stage)
+        turn = ("send", *ends, work.tag)
+        own = (*turn, isinstance(work, Send))
+    else:
+        assert isinstance(work, Collective)
+        turn = ("group", work.group)
+        own = turn
+    counts[own] += 1
+    return (*turn, counts[own])
