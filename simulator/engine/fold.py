@@ -79,7 +79,7 @@ def _rank_words(setting: Setting) -> Words:
                 words[list(targets)] += key("factor", resource, windows, factor, worker)
             case Pause():
                 about = (effect.step, effect.duration_s, effect.position, effect.kind, effect.name)
-                words[effect.rank] += key("pause", *about)
+                words[[effect.rank]] += key("pause", *about)
             case Noise(Resource.LOADER, targets, cv, stream) if cv > 0:
                 index = np.array(targets, dtype=np.int64)
                 words[index] += keys(setting.data_of_rank[index]) ^ key("loader noise", cv, stream)

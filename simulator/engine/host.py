@@ -9,8 +9,9 @@ from typing import Any
 
 from simulator.engine.lane import LaneState
 from simulator.engine.loader import Loader
-from simulator.engine.script import Item, Script, StepScript, launches_of
+from simulator.engine.script import Item, Script, StepScript
 from simulator.engine.setting import Setting
+from simulator.engine.speed import CONSTANT
 from simulator.engine.streams import Op
 from simulator.errors import EngineError
 from simulator.faults import Pause, Resource
@@ -35,8 +36,10 @@ class Host:
         self._loader = loader
         self._pauses = pauses
         self._profile = lane.profile(Resource.HOST)
+        self._costs = setting.costs_of(lane.gpu_index)
+        self._collective_host_s = setting.stack.collective_host_s
         self._limit = setting.scenario.software.launch_queue
-        self._queued: list[deque[tuple[Op, int]]] = [deque() for _ in lane.streams]
+        self._queued: list[deque[Op]] = [deque() for _ in lane.streams]
         self._length = [0] * len(lane.streams)  # launches in each queue
         self._events: dict[str, Op] = {}
         self._held: dict[int, list[str]] = {}  # waits left over from the step before, by stream
@@ -73,26 +76,33 @@ class Host:
 
     def _issue(self, item: Item, step: int, noise: Mapping[Resource, Any]) -> Generator[Any, Any, None]:
         lane = self._lane
-        yield from self._wait_for_room(item, step)
+        if self._length[item.stream] + item.launches > self._limit:
+            yield from self._wait_for_room(item, step)
         start = self.now_s
         self.now_s = self._after(self._cost_s(item) * self._noise(noise, Resource.HOST, item))
-        names = (*self._held.pop(item.stream, ()), *item.waits)
-        waits = [self._events[name] for name in names if name in self._events]
-        op = Op(item, start, self.now_s, waits, step)
-        op.noise = self._noise(noise, Resource.SM, item)
-        op.scale = self._scale(item, step)
+        op = Op(item, start, self.now_s, self._waits(item), step)
+        if item.launch >= 0:
+            op.noise = self._noise(noise, Resource.SM, item)
+            op.scale = self._scale(item, step)
         for event in item.records:
             self._events[event] = op
-        self._queued[item.stream].append((op, launches_of(item)))
-        self._length[item.stream] += launches_of(item)
+        self._queued[item.stream].append(op)
+        self._length[item.stream] += item.launches
         lane.streams[item.stream].push(op)
+
+    def _waits(self, item: Item) -> list[Op]:
+        names = item.waits
+        if item.stream in self._held:
+            names = (*self._held.pop(item.stream), *names)
+        events = self._events
+        return [events[name] for name in names if name in events]
 
     def _wait_for_room(self, item: Item, step: int) -> Generator[Any, Any, None]:
         """A stream's launch queue holds so much; the host blocks until the oldest work in it is done."""
         queue = self._queued[item.stream]
-        while queue and self._length[item.stream] + launches_of(item) > self._limit:
-            op, launches = queue.popleft()
-            self._length[item.stream] -= launches
+        while queue and self._length[item.stream] + item.launches > self._limit:
+            op = queue.popleft()
+            self._length[item.stream] -= op.item.launches
             if op.done_s is None:
                 done = self._lane.env.event()
                 op.waiters.append(done.succeed)
@@ -128,6 +138,8 @@ class Host:
     # ------------------------------------------------------------------------------------- clock
 
     def _after(self, work_s: float) -> float:
+        if self._factor == 1.0 and self._profile is CONSTANT:
+            return self.now_s + work_s
         if self._factor <= 0:
             raise EngineError(f"rank {self._lane.lane.rank}: its host stands still for whole steps")
         return self._profile.finish(self.now_s, work_s / self._factor)
@@ -156,8 +168,8 @@ class Host:
     def _cost_s(self, item: Item) -> float:
         work = item.work
         if isinstance(work, Launch):
-            return self._setting.cost(work.segment, self._lane.gpu_index).host_s
-        return self._setting.stack.collective_host_s
+            return self._costs[work.segment].host_s
+        return self._collective_host_s
 
     def _draws(self, step: int) -> dict[Resource, Any]:
         rank = self._lane.lane.rank

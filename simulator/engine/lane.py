@@ -82,6 +82,8 @@ class LaneState:
         self.hbm_taken = 0.0
         self._step_speed = (1.0, 1.0)
         self._own = self._speed = (1.0, 1.0)
+        self._stale = False
+        self._costs = setting.costs_of(self.gpu_index)
         self.step_ends: list[float] = []
         self.on_step: Callable[[int], None] | None = None
         self.progress: Callable[[int], None] | None = None
@@ -106,16 +108,20 @@ class LaneState:
 
     def update_speed(self) -> None:
         """Work out the speed from the factors and the communication of the moment, and apply it."""
+        speed = self._refreshed()
+        if speed != self._speed:
+            self._speed = speed
+            for segment in list(self.segments.values()):
+                segment.speed_changed()
+
+    def _refreshed(self) -> tuple[float, float]:
+        self._stale = False
         now = self.env.now
         sm = self._step_speed[0] * self._profiles[Resource.SM].at(now)
         hbm = self._step_speed[1] * self._profiles[Resource.HBM].at(now)
         self._own = (sm, hbm)
         free = max(1.0, self.gpu.sms - self.sms_taken) / self.gpu.sms
-        speed = (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, self.hbm_taken)))
-        if speed != self._speed:
-            self._speed = speed
-            for segment in list(self.segments.values()):
-                segment.speed_changed()
+        return (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, self.hbm_taken)))
 
     def take(self, sms: float, hbm: float) -> None:
         """Communication takes (or, negative, gives back) SMs and a part of the HBM bandwidth."""
@@ -124,10 +130,14 @@ class LaneState:
             self.hbm_taken += hbm
             if not self.sms_taken:
                 self.hbm_taken = 0.0 if abs(self.hbm_taken) < 1e-12 else self.hbm_taken
-            self.speeds.mark(self)
+            self._stale = True
+            if self.segments:
+                self.speeds.mark(self)
 
     def work_s(self, op: Op) -> float:
         """Time of the op's whole work at the present speed."""
+        if self._stale and not self.segments:
+            self._speed = self._refreshed()
         return self._work_s(op, self._speed)
 
     def lead_s(self, op: Op) -> tuple[float, float]:
@@ -137,7 +147,7 @@ class LaneState:
         """
         work = op.item.work
         assert isinstance(work, Launch)
-        cost = self._setting.cost(work.segment, self.gpu_index)
+        cost = self._costs[work.segment]
         plain_s, lead_s, _ = cost.matrix(*self._own)
         extra_s = self._work_s(op, self._own) - plain_s if math.isfinite(plain_s) else 0.0
         delay_s = op.issued_s - op.host_s - cost.host_s
@@ -147,7 +157,9 @@ class LaneState:
         """(the op's work at full speed, what faults add to it)."""
         work = op.item.work
         assert isinstance(work, Launch)
-        healthy_s, _, parts = self._setting.cost(work.segment, self.gpu_index).matrix(1.0, 1.0)
+        if self._own == (1.0, 1.0) and op.noise == 1.0:
+            return self._work_s(op, self._own), 0.0
+        healthy_s, _, parts = self._costs[work.segment].matrix(1.0, 1.0)
         if op.scale is not None:
             healthy_s += sum(
                 parts[name] * (factor - 1.0) for name, factor in op.scale.items() if name in parts
@@ -158,7 +170,7 @@ class LaneState:
     def _work_s(self, op: Op, speed: tuple[float, float]) -> float:
         work = op.item.work
         assert isinstance(work, Launch)
-        work_s, _, parts = self._setting.cost(work.segment, self.gpu_index).matrix(*speed)
+        work_s, _, parts = self._costs[work.segment].matrix(*speed)
         if op.scale is not None:
             work_s += sum(parts[name] * (factor - 1.0) for name, factor in op.scale.items() if name in parts)
         return work_s * op.noise

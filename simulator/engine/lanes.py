@@ -19,7 +19,7 @@ from simulator.engine.lane_axes import Axes, Floats, greatest
 from simulator.engine.lane_costs import Rates, StageCosts, finish
 from simulator.engine.lane_loader import LaneLoader
 from simulator.engine.lane_record import LaneRecorder
-from simulator.engine.script import Item, StepScript, launches_of
+from simulator.engine.script import Item, StepScript
 from simulator.engine.setting import Setting
 from simulator.engine.streams import PAGEABLE_RATE
 from simulator.engine.tape import Node, build_tape
@@ -164,7 +164,7 @@ class Lanes:
         self._due(stage, node, step)
         item = node.operation
         assert isinstance(item, Item)
-        queue, launches = stage.queues[item.stream], launches_of(item)
+        queue, launches = stage.queues[item.stream], item.launches
         while queue and stage.lengths[item.stream] + launches > self.limit:
             oldest, count = queue.popleft()
             stage.lengths[item.stream] -= count

@@ -46,7 +46,7 @@ class Meetings:
         self._recorder = recorder
         self._open: dict[tuple[Any, ...], Meeting] = {}
         self._counts: Counter[tuple[Any, ...]] = Counter()
-        self._routes: dict[int, Route] = {}
+        self._ideals: dict[int, float] = {}
         self._plans: dict[tuple[Any, ...], tuple[Activity, Route]] = {}
 
     def collective(self, stream: Stream, op: Op) -> None:
@@ -107,6 +107,13 @@ class Meetings:
             known = self._plans[key] = (activity, self._flows.route(activity, *self._cast.wire(activity, name, ranks[0])))
         return known
 
+    def _ideal(self, activity: Activity) -> float:
+        known = self._ideals.get(id(activity))
+        if known is None:
+            capacity = self._cast.setting.fabric.capacity_bytes_per_s
+            known = self._ideals[id(activity)] = activity.alone_s(capacity)
+        return known
+
     def _arrive(self, key: tuple[Any, ...], meeting: Meeting, stream: Stream, op: Op) -> None:
         now = stream.lane.env.now
         if not meeting.arrivals:
@@ -124,7 +131,7 @@ class Meetings:
             meeting.size_bytes,
             meeting.activity.latency_s,
             lambda: self._done(meeting),
-            lambda rate: self._moving(meeting, rate),
+            (lambda rate: self._moving(meeting, rate)) if meeting.activity.hbm_bytes else None,
         )
 
     def _moving(self, meeting: Meeting, rate: float) -> None:
@@ -140,7 +147,7 @@ class Meetings:
         row = len(recorder.collectives)
         op = meeting.arrivals[0][1]
         end = meeting.arrivals[0][0].lane.env.now
-        ideal = meeting.activity.alone_s(self._cast.setting.fabric.capacity_bytes_per_s)
+        ideal = self._ideal(meeting.activity)
         recorder.collectives.append(
             (op.item, meeting.begin_s, end, ideal, meeting.first_s, meeting.last, meeting.needed)
         )

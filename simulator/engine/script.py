@@ -53,6 +53,12 @@ class Item:
     position: float = 0.0
     launch: int = -1
     ends_step: bool = False
+    launches: int = 1
+
+    def __post_init__(self) -> None:
+        """`launches`: kernels that the item puts into the launch queue."""
+        if isinstance(self.work, Launch):
+            self.launches = self.work.segment.launches
 
     @property
     def kind(self) -> DeviceKind:
@@ -155,8 +161,3 @@ def scripts(programs: Programs) -> tuple[Script, ...]:
     """One Script a role."""
     names = stream_names(programs)
     return tuple(Script(role, names) for role in programs.roles)
-
-
-def launches_of(item: Item) -> int:
-    """Kernels that an item puts into the launch queue."""
-    return item.work.segment.launches if isinstance(item.work, Launch) else 1

@@ -28,6 +28,25 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+class Costs(dict[Segment, SegmentCost]):
+    """The cost of every segment on one kind of GPU."""
+
+    def __init__(self, gpu: Gpu, software: Stack, launch_time_s: float, cuda_graphs: bool):
+        super().__init__()
+        self._gpu, self._stack = gpu, software
+        self._launch_time_s, self._cuda_graphs = launch_time_s, cuda_graphs
+
+    def __missing__(self, segment: Segment) -> SegmentCost:
+        self[segment] = cost = segment_cost(
+            segment,
+            self._gpu,
+            self._stack,
+            launch_time_s=self._launch_time_s,
+            cuda_graphs=self._cuda_graphs,
+        )
+        return cost
+
+
 @dataclass(eq=False)
 class Setting:
     """A scenario made ready: programs, mesh, fabric, hardware of each rank, what goes wrong.
@@ -48,7 +67,7 @@ class Setting:
     launch_time_s: float
     scripts: tuple[Script, ...]
     loads: Mapping[str, Callable[[int], Floats]] = field(default_factory=dict)
-    _costs: dict[tuple[Segment, int], SegmentCost] = field(default_factory=dict)
+    _costs: dict[int, Costs] = field(default_factory=dict)
     _noise: dict[tuple[Resource, int, int], Floats | None] = field(default_factory=dict)
     _load_times: dict[int, Floats] = field(default_factory=dict)
     _activities: dict[tuple[str, tuple[int, ...], float, str], Activity] = field(default_factory=dict)
@@ -101,17 +120,18 @@ class Setting:
 
     def cost(self, segment: Segment, gpu: int) -> SegmentCost:
         """The segment's cost on the GPU `gpus[gpu]`."""
-        key = (segment, gpu)
-        known = self._costs.get(key)
-        if known is None:
-            known = self._costs[key] = segment_cost(
-                segment,
+        return self.costs_of(gpu)[segment]
+
+    def costs_of(self, gpu: int) -> Costs:
+        """Costs of segments on the GPU `gpus[gpu]`, worked out when first asked for."""
+        if gpu not in self._costs:
+            self._costs[gpu] = Costs(
                 self.gpus[gpu],
                 self.stack,
-                launch_time_s=self.launch_time_s,
-                cuda_graphs=self.scenario.software.cuda_graphs,
+                self.launch_time_s,
+                self.scenario.software.cuda_graphs,
             )
-        return known
+        return self._costs[gpu]
 
     def activity(self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str) -> Activity:
         """The collective of `ranks` on this cluster's fabric."""

@@ -150,7 +150,7 @@ class Segment:
         self._stream = stream
         self._op = op
         lane = stream.lane
-        self._work_s = lane.work_s(op)
+        self._work_s = lane.work_s(op)  # before the segment counts as running
         first_s, lead_s = lane.lead_s(op)
         self._start_s = self._mark_s = max(op.ready_s, op.host_s + first_s)
         self._floor_s = op.host_s + lead_s

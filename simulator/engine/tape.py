@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.engine.script import HostOp, Item, StepScript, launches_of
+from simulator.engine.script import HostOp, Item, StepScript
 from simulator.errors import EngineError
 from simulator.program.instructions import Collective, HostWait, Recv, Send
 
@@ -124,7 +124,7 @@ def _role(
             depends(ends, node)
             node.meeting = ends
         last[operation.stream] = ends
-        queue, launches = queues[operation.stream], launches_of(operation)
+        queue, launches = queues[operation.stream], operation.launches
         while queue and lengths[operation.stream] + launches > launch_queue:
             oldest, count = queue.popleft()
             lengths[operation.stream] -= count
