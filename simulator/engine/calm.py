@@ -1,6 +1,6 @@
-"""What collectives take, and what they take from kernels beside them, without private noise.
+"""What collectives take, and what they take from kernels beside them, with every rank at full speed.
 
-The event engine runs a few steps on the folded cluster; the lanes engine takes durations from there.
+The event engine runs a few steps on the folded cluster, faults of links kept; the lanes engine takes durations from there.
 Where nothing contends they are those of an idle fabric, so the two engines agree exactly.
 """
 
@@ -20,7 +20,7 @@ from simulator.engine.fold import fold
 from simulator.engine.lane_axes import Axes, Floats
 from simulator.engine.script import Item
 from simulator.engine.setting import Setting
-from simulator.faults import Effect, Factor, Noise, Pause, Resource, Traffic
+from simulator.faults import Effect, Factor, Resource, Traffic
 from simulator.program.instructions import Collective, Launch, Send
 from simulator.spec import Distribution
 
@@ -103,10 +103,15 @@ class Calm:
 
 
 def calm_setting(setting: Setting) -> Setting:
-    """The setting without what is private to single ranks: noise, pauses, data of their own."""
+    """The setting without what goes wrong on ranks, and with the same data for all."""
     scenario = setting.scenario
     load = scenario.dataloader.load_time
-    kept: list[Effect] = [e for e in setting.effects if not isinstance(e, Noise | Pause)]
+    kept: list[Effect] = [
+        effect
+        for effect in setting.effects
+        if isinstance(effect, Traffic)
+        or (isinstance(effect, Factor) and effect.resource is Resource.LINK)
+    ]
     return replace(
         setting,
         scenario=replace(

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lane_axes import Axes, Floats
-from simulator.engine.script import Item
 from simulator.engine.setting import Setting
 from simulator.engine.speed import step_factor, timed_profile
 from simulator.faults import Effect, Factor, Pause, Resource
-from simulator.program.instructions import Launch, Segment
+from simulator.program.instructions import Segment
 
 Ints = NDArray[np.int64]
 
@@ -24,9 +23,12 @@ class Rates:
 
     edges: tuple[float, ...]
     speeds: tuple[Floats, ...]
+    healthy: bool = False  # full speed everywhere, always
 
     def finish(self, start: Floats, work: Floats) -> Floats:
         """When `work` seconds of full-speed work begun at `start` is done."""
+        if self.healthy:
+            return np.asarray(start + work)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = [np.where(work > 0, work / speed, 0.0) for speed in self.speeds]
         return finish(self.edges, start, times)
@@ -76,7 +78,7 @@ class StageCosts:
         self.ranks: Ints = np.flatnonzero(setting.stage_of_rank == stage)
         self._samples = samples
         self._factors = {resource: self._factors_of(resource) for resource in Resource}
-        self._times: dict[tuple[Segment, object], tuple[SegmentTimes, ...]] = {}
+        self._times: dict[object, dict[Segment, tuple[SegmentTimes, ...]]] = {}
         self._speeds: dict[object, tuple[tuple[float, ...], tuple[Ints, ...], Ints]] = {}
 
     def _factors_of(self, resource: Resource) -> list[tuple[int, Ints, Factor]]:
@@ -119,9 +121,16 @@ class StageCosts:
         return self._rates(Resource.LOADER, step, worker)
 
     def _rates(self, resource: Resource, step: int, worker: int = -1) -> Rates:
+        if not self._factors[resource]:
+            return Rates((0.0,), (np.ones(self.axes.ones),), healthy=True)
         edges = self._edges(resource)
         speeds = tuple(self.axes.spread(self._speed(resource, step, e, worker)) for e in edges)
         return Rates(edges, speeds)
+
+    def begin_step(self, step: int) -> None:
+        """Settle the GPUs' speeds of a step."""
+        self._key, self._now_edges, self._now, self._table = self._gpu_speeds(step)
+        self._now_times = self._times.setdefault(self._key, {})
 
     def _gpu_speeds(
         self, step: int
@@ -146,15 +155,12 @@ class StageCosts:
             self._speeds[key] = (edges, spread, table)
         return key, *self._speeds[key]
 
-    def segment(self, item: Item, step: int) -> tuple[tuple[float, ...], tuple[SegmentTimes, ...]]:
-        """(edges, the segment's times from each edge on) in a step."""
-        assert isinstance(item.work, Launch)
-        key, edges, speeds, table = self._gpu_speeds(step)
-        known = self._times.get((item.work.segment, key))
+    def segment(self, segment: Segment) -> tuple[tuple[float, ...], tuple[SegmentTimes, ...]]:
+        """(edges, the segment's times from each edge on) in the step that has begun."""
+        known = self._now_times.get(segment)
         if known is None:
-            known = self._segment(item.work.segment, speeds, table)
-            self._times[item.work.segment, key] = known
-        return edges, known
+            known = self._now_times[segment] = self._segment(segment, self._now, self._table)
+        return self._now_edges, known
 
     def _segment(
         self, segment: Segment, speeds: tuple[Ints, ...], table: NDArray[np.float64]
@@ -188,7 +194,7 @@ class StageCosts:
     def noise(self, resource: Resource, step: int) -> Floats | None:
         """Factors on each launch of the step, shape (launches, 1, mesh)."""
         block = self.setting.segment_noise(resource, self.stage, step)
-        return None if block is None else block.reshape(len(block), 1, *self.axes.sizes)
+        return None if block is None else self.axes.arrange(block)[:, None]
 
     def loads(self, step: int) -> dict[str, list[Floats]]:
         """Factors on what varies, by name and micro-batch."""

@@ -59,7 +59,9 @@ class LaneRecorder:
         )
         self._lanes_of = [np.flatnonzero(stage == s) for s in range(len(setting.scripts))]
         self._places = [setting.number_in_stage[ranks[lanes]] for lanes in self._lanes_of]
-        self._index: dict[tuple[int, tuple[int, ...]], tuple[Any, ...]] = {}
+        self._index: dict[tuple[int, tuple[int, ...]], Ints] = {}
+        self._own = [np.arange(len(lanes)) for lanes in self._lanes_of]
+        self._none = [np.full(len(lanes), -1) for lanes in self._lanes_of]
         self._rows = 0
         self._meetings = 0
         self._device: list[tuple[Any, ...]] = []
@@ -70,10 +72,11 @@ class LaneRecorder:
 
     def pick(self, stage: int, array: Floats) -> Floats:
         """The shown ranks' entries of an array over the mesh, shape (shown ranks of the stage,)."""
-        key = (stage, array.shape)
-        if key not in self._index:
-            self._index[key] = self._axes.index(self._places[stage], array.shape)
-        return np.broadcast_to(array[self._index[key]], (len(self._places[stage]),))
+        index = self._index.get((stage, array.shape))
+        if index is None:
+            index = self._axes.index(self._places[stage], array.shape)
+            self._index[stage, array.shape] = index
+        return array.take(index)
 
     # ------------------------------------------------------------------------------------- recording
 
@@ -98,6 +101,7 @@ class LaneRecorder:
     def device(self, stage: int, op: Op, step: int) -> None:
         lanes = self._lanes_of[stage]
         start, end = self.pick(stage, op.start), self.pick(stage, op.end)
+        op.shown = end
         op.row = self._rows
         self._rows += len(lanes)
         busy = np.full(len(lanes), np.nan) if op.busy is None else self.pick(stage, op.busy)
@@ -105,7 +109,7 @@ class LaneRecorder:
         if op.begin is not op.issued:
             meeting = self._meetings
             self._meetings += len(lanes)
-            self._meet(stage, op, end)
+            self._meet(stage, op, start, end)
         self._device.append(
             (
                 *(stage, op.item, start, end, self.pick(stage, op.issued)),
@@ -114,23 +118,27 @@ class LaneRecorder:
         )
 
     def _blocker(self, stage: int, op: Op) -> Ints:
-        own = np.arange(len(self._lanes_of[stage]))
-        row, latest = np.full(len(own), -1), np.zeros(len(own))
+        own = self._own[stage]
+        row = self._none[stage]
+        latest: Floats | None = None
         for wait in reversed(op.waits):
-            end = self.pick(stage, wait.end)
-            later = end > latest
-            row = np.where(later & (wait.row >= 0), wait.row + own, row)
-            latest = np.maximum(end, latest)
-        if op.previous is not None:
-            row = np.where(self.pick(stage, op.previous.end) > latest, -1, row)
+            end = wait.shown
+            if end is None:
+                continue
+            if latest is None:
+                row, latest = wait.row + own, end
+            else:
+                row = np.where(end > latest, wait.row + own, row)
+                latest = np.maximum(end, latest)
+        if latest is not None and op.previous is not None and op.previous.shown is not None:
+            row = np.where(op.previous.shown > latest, -1, row)
         return row
 
-    def _meet(self, stage: int, op: Op, end: Floats) -> None:
+    def _meet(self, stage: int, op: Op, own: Floats, end: Floats) -> None:
         group = getattr(op.item.work, "group", None)
         axes = () if group is None else self._axes.of_group(group)
         first = self.pick(stage, -greatest(-op.arrival, axes))
         begin = self.pick(stage, op.begin)
-        own = self.pick(stage, op.arrival)
         lanes = self._lanes_of[stage]
         last = np.where(own >= begin, lanes, -1)
         members = 2 if group is None else self._setting.mesh.size(group)

@@ -33,8 +33,8 @@ class Op:
     """One issue of an item on all ranks of its stage."""
 
     __slots__ = (
-        "arrival", "begin", "busy", "end", "host", "issued", "item", "previous", "ready", "row", "start",
-        "step", "waits",
+        "arrival", "begin", "busy", "end", "host", "issued", "item", "previous", "ready", "row", "shown",
+        "start", "waits",
     )  # fmt: skip
 
     def __init__(self, item: Item, host: Floats, issued: Floats, previous: Op | None, waits: list[Op]):
@@ -44,8 +44,14 @@ class Op:
         self.previous = previous
         self.waits = waits
         self.row = -1
+        self.shown: Floats | None = None  # the end on the ranks that are recorded
         self.ready = self.arrival = self.start = self.begin = self.end = issued
         self.busy: Floats | None = None
+
+    def settle(self) -> None:
+        """It is over: let go of all but its end."""
+        self.previous, self.waits, self.busy = None, [], None
+        self.host = self.issued = self.ready = self.arrival = self.start = self.begin = self.end
 
 
 @dataclass(slots=True)
@@ -73,6 +79,7 @@ class _Stage:
 
     def begin_step(self, script: StepScript, step: int) -> None:
         costs = self.costs
+        costs.begin_step(step)
         self.script = script
         self.rates: Rates = costs.host_rates(step)
         self.noise = {r: costs.noise(r, step) for r in (Resource.SM, Resource.HOST)}
@@ -100,7 +107,8 @@ class Lanes:
         self.spanning = frozenset(name for name, axes in GROUPS.items() if "pp" in axes)
         self.stages = [_Stage(self, stage) for stage in range(len(setting.scripts))]
         self._tapes: dict[tuple[int, ...], tuple[Node, ...]] = {}
-        self._fast: dict[Node, Op] = {}
+        self._rest = np.zeros(self.axes.ones)
+        self._collective_host = np.full(self.axes.ones, setting.stack.collective_host_s)
 
     def step(self, step: int) -> StepResult:
         """Run one step of all stages; steps go in order."""
@@ -110,11 +118,12 @@ class Lanes:
         ops: dict[Node, Op] = {}
         for node in self._tape(scripts):
             if node.stage < 0:
-                self._meet([ops[party] for party in node.parties], node, step)
+                self._meet([ops.pop(party) for party in node.parties], node, step)
             elif node.issues is not None:
                 ops[node.issues] = self._issue(self.stages[node.stage], node, step)
             elif isinstance(node.operation, Item):
-                self._run(self.stages[node.stage], ops[node], node, step)
+                op = ops[node] if node.meeting is not None else ops.pop(node)
+                self._run(self.stages[node.stage], op, node, step)
             else:
                 self._host(self.stages[node.stage], node, step)
         for stage in self.stages:
@@ -171,17 +180,17 @@ class Lanes:
             self._block(stage, oldest.end, HostKind.QUEUE_FULL, "launch queue full", step)
         start = stage.host
         if isinstance(item.work, Launch):
-            _, times = stage.costs.segment(item, step)
+            _, times = stage.costs.segment(item.work.segment)
             cost = times[0].host
             noise = stage.noise[Resource.HOST]
             if noise is not None:
                 cost = cost * noise[item.launch]
             stage.host = stage.rates.finish(start, cost)
         else:
-            cost = np.full(self.axes.ones, self.setting.stack.collective_host_s)
-            stage.host = stage.rates.finish(start, cost)
-        waits = stage.held.pop(item.stream, [])
-        waits = waits + [stage.events[name] for name in item.waits if name in stage.events]
+            stage.host = stage.rates.finish(start, self._collective_host)
+        waits = [stage.events[name] for name in item.waits if name in stage.events]
+        if stage.held:
+            waits = stage.held.pop(item.stream, []) + waits
         op = Op(item, start, stage.host, stage.last.get(item.stream), waits)
         for event in item.records:
             stage.events[event] = op
@@ -193,7 +202,7 @@ class Lanes:
     # --------------------------------------------------------------------------------------- device
 
     def _run(self, stage: _Stage, op: Op, node: Node, step: int) -> None:
-        ready = op.previous.end if op.previous is not None else np.zeros(self.axes.ones)
+        ready = op.previous.end if op.previous is not None else self._rest
         for wait in op.waits:
             ready = np.maximum(ready, wait.end)
         op.ready = ready
@@ -209,19 +218,24 @@ class Lanes:
             if node.meeting is None:
                 self._meet([op], node, step)
                 return
-        if node.meeting is None and self.recorder is not None:
-            self.recorder.device(stage.number, op, step)
-        op.previous = None  # lets go of what came before
         if node.meeting is None:
-            op.waits = []
+            if self.recorder is not None:
+                self.recorder.device(stage.number, op, step)
+            op.settle()
 
     def _segment(self, stage: _Stage, op: Op, step: int) -> None:
         item = op.item
         assert isinstance(item.work, Launch)
-        edges, times = stage.costs.segment(item, step)
+        edges, times = stage.costs.segment(item.work.segment)
         noise = stage.noise[Resource.SM]
         factor = None if noise is None else noise[item.launch]
         extra = self.calm.extra(item, stage.number, step)
+        op.start = np.maximum(op.ready, op.host + times[0].first)
+        if len(times) == 1 and factor is None and extra is None and not stage.loads:
+            op.busy = times[0].work
+            floor = op.host + times[0].lead + (op.issued - op.host - times[0].host)
+            op.end = np.maximum(op.start + op.busy, floor)
+            return
         works, leads = [], []
         for one in times:
             work = self._varied(stage, item, one.work, one.parts)
@@ -230,7 +244,6 @@ class Lanes:
             beyond = work - one.work
             leads.append(one.lead + beyond)
             works.append(work if extra is None else work + extra)
-        op.start = np.maximum(op.ready, op.host + times[0].first)
         lead = _at(edges, op.start, leads)
         floor = op.host + lead + (op.issued - op.host - times[0].host)
         done = finish(edges, op.start, works)
@@ -262,7 +275,7 @@ class Lanes:
             op.end = begin + duration
             if self.recorder is not None:
                 self.recorder.device(stage, op, step)
-            op.previous, op.waits = None, []
+            op.settle()
 
     def _group_axes(self, op: Op) -> tuple[int, ...]:
         group = getattr(op.item.work, "group", None)
