@@ -50,13 +50,23 @@ def classes(words: Words) -> Ints:
     return np.unique(words, return_inverse=True)[1].astype(np.int64)
 
 
-def sum_by(index: Ints, words: Words, length: int) -> Words:
-    """The sum of the words at each index, modulo 2^64."""
-    result = np.zeros(length, dtype=np.uint64)
-    order = np.argsort(index, kind="stable")
-    ordered = index[order]
-    if not len(ordered):
+def distinct(words: Words) -> int:
+    """How many different words there are."""
+    return 1 + int(np.count_nonzero(np.diff(np.sort(words)))) if len(words) else 0
+
+
+class Sums:
+    """Sums of words by an index that stays the same, modulo 2^64; `length` results."""
+
+    def __init__(self, index: Ints, length: int):
+        self._length = length
+        self._order = np.argsort(index, kind="stable")
+        ordered = index[self._order]
+        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        self._at = ordered[self._starts]
+
+    def __call__(self, words: Words) -> Words:
+        result = np.zeros(self._length, dtype=np.uint64)
+        if len(self._starts):
+            result[self._at] = np.add.reduceat(words[self._order], self._starts)
         return result
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    result[ordered[starts]] = np.add.reduceat(words[order], starts)
-    return result

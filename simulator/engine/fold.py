@@ -21,13 +21,14 @@ from simulator.engine.cast import Cast, Group, lane_for
 from simulator.engine.colours import (
     Floats,
     Ints,
+    Sums,
     Words,
     classes,
     combine,
+    distinct,
     key,
     keys,
     rounded,
-    sum_by,
 )
 from simulator.engine.setting import Setting
 from simulator.faults import Factor, Noise, Pause, Resource, Traffic
@@ -107,41 +108,60 @@ def _link_words(setting: Setting) -> Words:
 # -------------------------------------------------------------------------------------- refinement
 
 
+class _Loads:
+    """Bytes of groups on links, both ways round."""
+
+    def __init__(self, group: Ints, link: Ints, load: Floats, groups: int, links: int):
+        self._words = rounded(load)
+        self._group, self._link = group, link
+        self._by_group, self._by_link = Sums(group, groups), Sums(link, links)
+
+    def on_groups(self, links: Words) -> Words:
+        """For each group, the multiset of (colour of a link, bytes on it)."""
+        return self._by_group(combine(links[self._link], self._words))
+
+    def on_links(self, groups: Words) -> Words:
+        """For each link, the multiset of (colour of a group, its bytes)."""
+        return self._by_link(combine(groups[self._group], self._words))
+
+
 def _refine(setting: Setting) -> _Colours:
     meetings = list(_meetings(setting))
-    ranks, links = classes(_rank_words(setting)), classes(_link_words(setting))
-    count = -1
+    ranks, links = _rank_words(setting), _link_words(setting)
+    loads = [
+        [_Loads(*load, len(meeting.table), len(links)) for load in meeting.loads]
+        for meeting in meetings
+    ]
+    count = 0
     while True:
-        for meeting in meetings:
-            meeting.colours = _group_colours(meeting, ranks, links)
-        found = int(ranks.max()) + int(links.max(initial=0))
+        groups = [_group_words(*each, ranks, links) for each in zip(meetings, loads, strict=True)]
+        found = distinct(ranks) + distinct(links)
         if found == count:
-            return _Colours(ranks, links, meetings)
+            for meeting, words in zip(meetings, groups, strict=True):
+                meeting.colours = classes(words)
+            return _Colours(classes(ranks), classes(links), meetings)
         count = found
-        rank_words, link_words = keys(ranks), keys(links)
-        for number, meeting in enumerate(meetings):
-            salt = key("meeting", number)
+        around_ranks, around_links = np.zeros_like(ranks), np.zeros_like(links)
+        for number, (meeting, words) in enumerate(zip(meetings, groups, strict=True)):
             here = meeting.group_of >= 0
-            rank_words[here] += keys(meeting.colours[meeting.group_of[here]]) ^ salt
+            salted = keys(words ^ key("meeting", number))
+            around_ranks[here] += salted[meeting.group_of[here]]
             if meeting.ordered:
                 for place in range(meeting.table.shape[1]):
-                    rank_words[meeting.table[:, place]] += key("place", number, place)
-            for kind, (group, link, load) in enumerate(meeting.loads):
-                words = combine(keys(meeting.colours[group]), rounded(load)) ^ key("load", number, kind)
-                link_words += sum_by(link, words, len(links))
-        ranks, links = classes(rank_words), classes(link_words)
+                    around_ranks[meeting.table[:, place]] += key("place", number, place)
+            for load in loads[number]:
+                around_links += load.on_links(salted)
+        ranks, links = combine(ranks, around_ranks), combine(links, around_links)
 
 
-def _group_colours(meeting: Meeting, ranks: Ints, links: Ints) -> Ints:
-    member_words = keys(ranks)[meeting.table]
+def _group_words(meeting: Meeting, loads: list[_Loads], ranks: Words, links: Words) -> Words:
+    members = ranks[meeting.table]
     if meeting.ordered:
-        member_words ^= keys(np.arange(meeting.table.shape[1]))[None, :]
-        member_words *= np.uint64(0x9E3779B97F4A7C15)
-    words = combine(member_words.sum(axis=1, dtype=np.uint64))
-    for kind, (group, link, load) in enumerate(meeting.loads):
-        about = combine(keys(links[link]), rounded(load)) ^ key("kind", kind)
-        words += sum_by(group, about, len(words))
-    return classes(words)
+        members = keys(members ^ keys(np.arange(meeting.table.shape[1]))[None, :])
+    words = combine(members.sum(axis=1, dtype=np.uint64))
+    for load in loads:
+        words = combine(words, load.on_groups(links))
+    return words
 
 
 def _meetings(setting: Setting) -> Iterator[Meeting]:
