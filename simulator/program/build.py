@@ -13,7 +13,9 @@ from simulator.parallel.schedules import Action, Schedule, find_schedule
 from simulator.parallel.stages import assign
 from simulator.program.emit import Emitter
 from simulator.program.gradients import GradientPolicy, find_policy
+from simulator.program.gradients.base import DTYPE_BYTES
 from simulator.program.instructions import (
+    Collective,
     Copy,
     Every,
     HostWait,
@@ -71,6 +73,7 @@ class _RoleBuilder:
         )
         for action in actions:
             _ACTIONS[action.kind](self, policy, action)
+        self._tied_embeddings()
         policy.before_optimizer()
         self._optimizer(policy)
         policy.after_optimizer()
@@ -180,14 +183,48 @@ class _RoleBuilder:
 
     def _optimizer(self, policy: GradientPolicy) -> None:
         software = self.scenario.software
-        parameters, share = policy.optimizer_parameters()
+        groups = policy.optimizer_parameters()
         if software.gradient_clipping:
-            kernels = clip_kernels(parameters, software.optimizer, share, self.scenario)
-            self._update(kernels, "gradient norm and clip")
+            for parameters, share in groups:
+                kernels = clip_kernels(parameters, software.optimizer, share, self.scenario)
+                self._update(kernels, "gradient norm and clip")
+            self._norm_of_all(sharded=any(share < 1 for _, share in groups))
             if software.clip_syncs_host:
                 self._host_waits("gradient norm .item()")
-        kernels = optimizer_kernels(parameters, software.optimizer, share, self.scenario)
-        self._update(kernels, "step", host_s=self._stack.optimizer_host_s(len(parameters)))
+        for parameters, share in groups:
+            kernels = optimizer_kernels(parameters, software.optimizer, share, self.scenario)
+            host_s = self._stack.optimizer_host_s(len(parameters))
+            self._update(kernels, "step", host_s=host_s)
+
+    def _norm_of_all(self, sharded: bool) -> None:
+        """The squares of all ranks that hold other gradients are added up: one float."""
+        group = "world" if sharded else "model"
+        if self.mesh.size(group) == 1:
+            return
+        self.emit.order("compute", group)
+        self.emit.add(Collective("all-reduce", group, 4.0, group, name="all-reduce gradient norm"))
+        self.emit.order(group, "compute")
+
+    def _tied_embeddings(self) -> None:
+        """First and last stage add up the gradients of the table they share (Megatron-LM).
+
+        An all-reduce of two ranks: each sends its whole gradient once, in two halves.
+        """
+        model, last = self.scenario.model, len(self.chunks) - 1
+        if isinstance(model, LayerList) or not model.tied_embeddings or not last:
+            return
+        if self.stage not in (0, last):
+            return
+        other = last - self.stage
+        numel = model.vocab * model.hidden / self.mesh.size("tp")
+        size = numel * DTYPE_BYTES[self.scenario.software.gradient_dtype]
+        self.emit.order("compute", "embedding-send")
+        tags = ("embedding 0-last", "embedding last-0")
+        here, there = tags if self.stage == 0 else tags[::-1]
+        self.emit.add(Send(other, size, "embedding-send", here))
+        self.emit.add(Recv(other, size, "embedding-recv", there))
+        self.emit.order("embedding-send", "compute")
+        self.emit.order("embedding-recv", "compute")
 
     def _update(self, kernels: Sequence[object], what: str, host_s: float = 0.0) -> None:
         self.emit.kernels(kernels, what, "optimizer", kind=DeviceKind.OPTIMIZER, host_s=host_s)  # type: ignore[arg-type]

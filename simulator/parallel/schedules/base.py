@@ -38,15 +38,40 @@ def wrap_around(stage: int, chunk: int, stages: int, virtual_stages: int) -> int
     return chunk * stages + stage
 
 
+#: (stage, stages, micro-batches, virtual stages) -> a figure
+Order4: TypeAlias = Callable[[int, int, int, int], float]
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule by name. `position`: which of the stages x virtual parts of the model a chunk is."""
+    """A schedule by name. `position`: which of the stages x virtual parts of the model a chunk is.
+
+    `peak`: the published formula for the activations held, in whole stages' of a micro-batch.
+    """
 
     name: str
     order: Order
     position: Callable[[int, int, int, int], int] = wrap_around
     splits_backward: bool = False
     virtual_stages: int = 0  # 0: as the scenario says; else what the schedule needs
+    peak: Order4 | None = None
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int, virtual: int) -> list[int]:
+        """Most micro-batches whose activations each chunk of a stage holds at once.
+
+        Of all moments, the one at which the chunks together hold most.
+        """
+        held = [0] * virtual
+        most, best = -1, held
+        ends = "W" if self.splits_backward else "B"
+        for action in self.order(stage, stages, micro_batches, virtual):
+            if action.kind == "F":
+                held[action.chunk] += 1
+            elif action.kind == ends:
+                held[action.chunk] -= 1
+            if sum(held) > most:
+                most, best = sum(held), list(held)
+        return best
 
 
 _SCHEDULES: Final[dict[str, Schedule]] = {}
@@ -58,11 +83,12 @@ def schedule(
     position: Callable[[int, int, int, int], int] = wrap_around,
     splits_backward: bool = False,
     virtual_stages: int = 0,
+    peak: Order4 | None = None,
 ) -> Callable[[Order], Order]:
     """Register a function as the order of the schedule `name`."""
 
     def register(order: Order) -> Order:
-        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages)
+        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages, peak)
         return order
 
     return register

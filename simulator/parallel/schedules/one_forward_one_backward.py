@@ -12,7 +12,10 @@ from __future__ import annotations
 from simulator.parallel.schedules.base import Action, schedule
 
 
-@schedule("1f1b")
+@schedule(
+    "1f1b",
+    peak=lambda stage, stages, micro_batches, virtual: float(min(stages - stage, micro_batches)),
+)
 def one_forward_one_backward(
     stage: int, stages: int, micro_batches: int, virtual_stages: int
 ) -> tuple[Action, ...]:

@@ -16,6 +16,7 @@ from simulator.errors import SpecError, nearest
 from simulator.model.blocks import Block, Parameter
 from simulator.parallel.mesh import Mesh
 from simulator.program.emit import Emitter
+from simulator.program.instructions import Collective
 from simulator.spec import Scenario
 
 #: bytes of one element
@@ -54,9 +55,34 @@ class GradientPolicy:
             for i, parameter in enumerate(block.parameters)
         ]
 
-    def optimizer_parameters(self) -> tuple[tuple[Parameter, ...], float]:
-        """The tensors that the optimizer of a rank updates, and the part of each that is its own."""
-        return tuple(held.parameter for held in self.held), 1.0
+    def optimizer_parameters(self) -> list[tuple[tuple[Parameter, ...], float]]:
+        """Groups of tensors that the optimizer of a rank updates, with the part of each that is its own."""
+        return [(tuple(held.parameter for held in self.held), 1.0)]
+
+    def sharded_parameters(self, group: str, expert_group: str) -> list[tuple[tuple[Parameter, ...], float]]:
+        """`optimizer_parameters` where the ranks of a group share the work."""
+        result = []
+        for name, expert in ((group, False), (expert_group, True)):
+            chosen = tuple(one.parameter for one in self.held if one.parameter.expert is expert)
+            if chosen:
+                result.append((chosen, 1.0 / self.mesh.size(name)))
+        return result
+
+    def reduce_replicated(self) -> None:
+        """With sequence parallelism the norms' gradients are partial: all-reduce them over TP.
+
+        (Megatron-LM, "allreduce of layernorm gradients"; Korthikanti et al. 2022.)
+        """
+        if not self.scenario.parallelism.sequence_parallel or self.mesh.size("tp") == 1:
+            return
+        numel = sum(one.parameter.numel for one in self.held if one.parameter.replicated)
+        if numel:
+            size = float(numel * DTYPE_BYTES[self.scenario.software.gradient_dtype])
+            self.emit.order("compute", "tp")
+            self.emit.add(
+                Collective("all-reduce", "tp", size, "tp", name="all-reduce replicated gradients")
+            )
+            self.emit.order("tp", "compute")
 
     def before_step(self) -> None:
         """At the start of a step."""

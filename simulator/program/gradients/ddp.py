@@ -26,6 +26,8 @@ STREAM = "dp"
 class DistributedDataParallel(GradientPolicy):
     """All-reduce in buckets."""
 
+    kind = "all-reduce"
+
     def __init__(self, scenario: Scenario, mesh: Mesh, chunks: Sequence[Sequence[Block]], emit: Emitter):
         super().__init__(scenario, mesh, chunks, emit)
         overlap = scenario.overlap
@@ -76,17 +78,18 @@ class DistributedDataParallel(GradientPolicy):
         self.emit.order("compute", STREAM)
         self.emit.add(
             Collective(
-                "all-reduce",
+                self.kind,
                 bucket.group,
                 bucket.size_bytes,
                 STREAM,
-                name=f"all-reduce bucket {bucket.number} {show_bytes(bucket.size_bytes)}",
+                name=f"{self.kind} bucket {bucket.number} {show_bytes(bucket.size_bytes)}",
                 algorithm=self.scenario.collective_algorithm,
             )
         )
 
     def before_optimizer(self) -> None:
         """Reduce what is left and let compute wait for all of it."""
+        self.reduce_replicated()
         if not self.buckets:
             return
         self._reduce_whole()
