@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,12 @@ from simulator.timeline import Lane
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+#: Messages up to this size take their latency and leave the links alone (the norm of the gradients, a
+#: flag): nanoseconds of a link, which would tell ranks apart by their place in a ring.
+LATENCY_BOUND_BYTES: Final = 1024.0
+
+NO_LINKS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,13 @@ def lane_for(setting: Setting, rank: int, multiplicity: int = 1) -> Lane:
     )
 
 
+def _wire(activity: Activity, name: str, rank: int) -> tuple[Ints, Floats]:
+    del name, rank
+    if activity.size_bytes <= LATENCY_BOUND_BYTES:
+        return NO_LINKS
+    return activity.links, activity.bytes
+
+
 def unfolded(setting: Setting) -> Cast:
     """Every rank for itself."""
     mesh = setting.mesh
@@ -118,5 +132,5 @@ def unfolded(setting: Setting) -> Cast:
         lane_of_rank=np.arange(mesh.ranks),
         groups=groups,
         capacity=setting.fabric.capacity_bytes_per_s,
-        wire=lambda activity, name, rank: (activity.links, activity.bytes),
+        wire=_wire,
     )

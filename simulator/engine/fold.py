@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simulator.engine.cast import Cast, Group, lane_for
+from simulator.engine.cast import LATENCY_BOUND_BYTES, NO_LINKS, Cast, Group, lane_for
 from simulator.engine.colours import (
     Floats,
     Ints,
@@ -174,12 +174,15 @@ def _meetings(setting: Setting) -> Iterator[Meeting]:
             for instruction in getattr(item, "instructions", (item,)):
                 if isinstance(instruction, Collective):
                     known = kinds.setdefault(instruction.group, {})
-                    known[instruction.kind, instruction.algorithm] = instruction.size_bytes
+                    which = (instruction.kind, instruction.algorithm)
+                    known[which] = max(known.get(which, 0.0), instruction.size_bytes)
                 elif isinstance(instruction, Send):
                     sends[stage, instruction.peer] = None
     for name, used in kinds.items():
         meeting = Meeting(name, mesh.groups(name), ordered=False, group_of=mesh.group_of(name))
         for (kind, algorithm), size in used.items():
+            if size <= LATENCY_BOUND_BYTES:
+                continue
             ranks = tuple(meeting.table[0].tolist())
             chosen = setting.activity(kind, ranks, size, algorithm).algorithm
             meeting.loads.append(
@@ -261,6 +264,8 @@ class _Quotient:
 
     def _wire(self, activity: Activity, name: str, rank: int) -> tuple[Ints, Floats]:
         """Links (classes) and bytes of all activities of the class that `rank`'s belongs to."""
+        if activity.size_bytes <= LATENCY_BOUND_BYTES:
+            return NO_LINKS
         meeting = self._meetings[name]
         colour = int(meeting.colours[meeting.group_of[rank]])
         known = self._loads.get((name, colour, activity.kind, activity.algorithm))

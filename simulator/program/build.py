@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.hardware import Stack, stack
 from simulator.model import clip_kernels, model_blocks, optimizer_kernels
@@ -28,6 +28,7 @@ from simulator.program.instructions import (
     Role,
     Segment,
     Send,
+    Wait,
 )
 from simulator.program.passes import backward, forward
 from simulator.spec import LayerList, Scenario
@@ -62,6 +63,8 @@ class _RoleBuilder:
     stage: int
     chunks: tuple[tuple[tuple[Block, ...], ...], ...]  # by stage and chunk
     emit: Emitter
+    posted: dict[Action, str] = field(default_factory=dict)  # event of the receive of an action's input
+    sent: list[str] = field(default_factory=list)  # events of sends that compute has to wait for
 
     def build(self) -> Role:
         policy = find_policy(self.scenario.parallelism.sharding)(
@@ -71,8 +74,13 @@ class _RoleBuilder:
         actions = self.plan.order(
             self.stage, len(self.chunks), self.scenario.micro_batches, len(self.chunks[0])
         )
-        for action in actions:
+        for action, following in zip(actions, (*actions[1:], None), strict=True):
+            self._post(action)
+            if following is not None and self.plan.overlaps_p2p:
+                self._post(following)
+            self._settle_sends()
             _ACTIONS[action.kind](self, policy, action)
+        self._settle_sends()
         self._tied_embeddings()
         policy.before_optimizer()
         self._optimizer(policy)
@@ -103,7 +111,7 @@ class _RoleBuilder:
         if position == 0:
             self._next_batch()
         else:
-            self._receive(position - 1, position, "forward", action.micro_batch)
+            self._received(action)
         for place, block in enumerate(blocks):
             policy.before_forward(action.chunk, place, action.micro_batch)
             forward(self.emit, (block,), action.micro_batch, self._stack)
@@ -123,7 +131,7 @@ class _RoleBuilder:
         blocks = self.chunks[self.stage][action.chunk]
         position = self._position(self.stage, action.chunk)
         if "input" in parts:
-            self._receive(position + 1, position, "backward", action.micro_batch)
+            self._received(action)
         for place in reversed(range(len(blocks))):
             policy.before_backward(action.chunk, place, action.micro_batch)
             backward(
@@ -169,15 +177,36 @@ class _RoleBuilder:
         self.emit.order("compute", stream)
         size = self._boundary_bytes(min(here, there))
         self.emit.add(Send(other[0], size, stream, f"{way} {here}-{there}", micro_batch))
+        if not self.plan.overlaps_p2p:
+            event = self.emit.new_event()
+            self.emit.add(Record(event, stream))
+            self.sent.append(event)
 
-    def _receive(self, there: int, here: int, way: str, micro_batch: int) -> None:
+    def _settle_sends(self) -> None:
+        """Compute waits for what was sent, once the next receive is posted: both move together."""
+        self.emit.add(*(Wait(event, "compute") for event in self.sent))
+        self.sent.clear()
+
+    def _post(self, action: Action) -> None:
+        """Issue the receive of an action's input, after the work before it on the compute stream."""
+        if action in self.posted or action.kind == "W":
+            return
+        here = self._position(self.stage, action.chunk)
+        way, there = ("forward", here - 1) if action.kind == "F" else ("backward", here + 1)
         other = self._neighbour(there)
         if other is None or other[0] == self.stage:
             return
         stream = f"pp-recv-{way}"
         size = self._boundary_bytes(min(here, there))
-        self.emit.add(Recv(other[0], size, stream, f"{way} {there}-{here}", micro_batch))
-        self.emit.order(stream, "compute")
+        self.emit.order("compute", stream)
+        self.emit.add(Recv(other[0], size, stream, f"{way} {there}-{here}", action.micro_batch))
+        self.posted[action] = event = self.emit.new_event()
+        self.emit.add(Record(event, stream))
+
+    def _received(self, action: Action) -> None:
+        """Compute waits for the action's input."""
+        if action in self.posted:
+            self.emit.add(Wait(self.posted[action], "compute"))
 
     # -------------------------------------------------------------------------------- end of step
 

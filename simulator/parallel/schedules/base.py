@@ -46,7 +46,9 @@ Order4: TypeAlias = Callable[[int, int, int, int], float]
 class Schedule:
     """A schedule by name. `position`: which of the stages x virtual parts of the model a chunk is.
 
-    `peak`: the published formula for the activations held, in whole stages' of a micro-batch.
+    `overlaps_p2p`: receives are posted one piece of work ahead and sends are not waited for; else, as
+    Megatron-LM does without virtual stages, compute waits for both. `peak`: the published formula for
+    the activations held, in whole stages' of a micro-batch.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Schedule:
     position: Callable[[int, int, int, int], int] = wrap_around
     splits_backward: bool = False
     virtual_stages: int = 0  # 0: as the scenario says; else what the schedule needs
+    overlaps_p2p: bool = False
     peak: Order4 | None = None
 
     def in_flight(self, stage: int, stages: int, micro_batches: int, virtual: int) -> list[int]:
@@ -83,12 +86,13 @@ def schedule(
     position: Callable[[int, int, int, int], int] = wrap_around,
     splits_backward: bool = False,
     virtual_stages: int = 0,
+    overlaps_p2p: bool = False,
     peak: Order4 | None = None,
 ) -> Callable[[Order], Order]:
     """Register a function as the order of the schedule `name`."""
 
     def register(order: Order) -> Order:
-        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages, peak)
+        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages, overlaps_p2p, peak)
         return order
 
     return register

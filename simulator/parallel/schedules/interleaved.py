@@ -20,7 +20,7 @@ def _peak(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> f
     return min(warm_up + 1, micro_batches * virtual_stages) / virtual_stages
 
 
-@schedule("interleaved-1f1b", peak=_peak)
+@schedule("interleaved-1f1b", overlaps_p2p=True, peak=_peak)
 def interleaved(
     stage: int, stages: int, micro_batches: int, virtual_stages: int
 ) -> tuple[Action, ...]:

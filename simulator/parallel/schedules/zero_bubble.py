@@ -18,6 +18,7 @@ from simulator.parallel.schedules.greedy import greedy
 @schedule(
     "zb-h1",
     splits_backward=True,
+    overlaps_p2p=True,
     peak=lambda stage, stages, micro_batches, virtual: float(min(stages, micro_batches)),
 )
 def zb_h1(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
@@ -39,6 +40,7 @@ def zb_h1(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> t
 @schedule(
     "zb-h2",
     splits_backward=True,
+    overlaps_p2p=True,
     peak=lambda stage, stages, micro_batches, virtual: float(min(2 * stages - 1, micro_batches)),
 )
 def zb_h2(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:

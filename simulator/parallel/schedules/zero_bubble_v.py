@@ -22,6 +22,7 @@ def v_shape(stage: int, chunk: int, stages: int, virtual_stages: int) -> int:
     "zb-v",
     position=v_shape,
     splits_backward=True,
+    overlaps_p2p=True,
     virtual_stages=2,
     peak=lambda stage, stages, micro_batches, virtual: float(min(stages, micro_batches)),
 )
