@@ -1,0 +1,102 @@
+"""Matrix multiplications: tiles in waves over the SMs.
+
+A kernel cuts the output into tiles of m_t x n_t; each SM works through k in steps. A wave of tiles, one
+an SM, takes
+
+    2 m_t n_t (k + k_0) / (peak / SMs x e(tile)),
+
+where k_0 is the prologue and epilogue as if k were longer, and e the part of peak that the tile's inner
+loop reaches: e = e_0 a / (a + a_0), with a = m_t n_t / (m_t + n_t) the FLOPs an operand byte from
+shared memory. A last wave that is not full takes a part of a whole wave's time (stream-K and split-K
+kernels spread it over the idle SMs): waves are w = (1 - s) ceil(x) + s max(x, 1). Of all tiles the
+library's choice is the fastest. (NVIDIA, "Matrix Multiplication Background User's Guide", on tile and
+wave quantisation; Osama et al. 2023, "Stream-K", arXiv:2301.03598.)
+
+Operands are read from HBM once if they fit in L2, else once for every group of tiles that shares them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.hardware.kernels.base import KernelCost, floor_s, kernel_model, peak
+from simulator.model.blocks import Kernel
+from simulator.spec import Gpu
+
+Floats = NDArray[np.float64]
+
+#: Tiles that libraries offer.
+TILES: Final = np.array(
+    [(256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32)],
+    dtype=np.float64,
+)  # fmt: skip
+
+
+def compute_s(
+    shape: tuple[float, float, float, float],
+    sms: int,
+    peak_flops_per_s: float,
+    constants: Mapping[str, float],
+) -> float:
+    """Time of the waves of (m, n, k, batch), the fastest tile's."""
+    m, n, k, batch = shape
+    rows, columns = TILES[:, 0], TILES[:, 1]
+    tiles = np.ceil(m / rows) * np.ceil(n / columns) * batch
+    exact = tiles / sms
+    soft = constants["gemm_wave_softness"]
+    waves = (1 - soft) * np.ceil(exact) + soft * np.maximum(exact, 1.0)
+    intensity = rows * columns / (rows + columns)
+    reached = constants["gemm_efficiency"] * intensity / (intensity + constants["gemm_tile_half"])
+    a_wave = 2 * rows * columns * (k + constants["gemm_k_overhead"]) / (peak_flops_per_s / sms * reached)
+    return float((waves * a_wave).min())
+
+
+def memory_bytes(
+    shape: tuple[float, float, float, float], l2_bytes: float, element: float, written: float
+) -> float:
+    """HBM traffic: operands again for each panel of the output where they overflow L2."""
+    m, n, k, batch = shape
+    a, b = m * k * element, n * k * element
+    again = 1.0
+    if l2_bytes > 0 and a + b > l2_bytes:
+        panel = max(256.0, math.sqrt(l2_bytes / element * 0.5))  # square panels that share L2
+        again = max(1.0, min(m, n) / panel / 4)
+    return batch * (max(a, b) + min(a, b) * again + m * n * written)
+
+
+@kernel_model("gemm")
+def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
+    """Shape (m, n, k) or (m, n, k, batch); flops and bytes of the kernel are those of all launches."""
+    if not kernel.shape:
+        return KernelCost(
+            kernel.flops / (peak(gpu, kernel.precision) * gpu.constants["gemm_efficiency"]),
+            kernel.launches * floor_s(gpu)
+            + kernel.bytes / (gpu.memory_bandwidth_bytes_per_s * gpu.constants["hbm_efficiency"]),
+        )
+    m, n, k, *rest = kernel.shape
+    shape = (float(m), float(n), float(k), float(rest[0] if rest else 1))
+    element = 1.0 if kernel.precision.startswith("fp8") else 4.0 if kernel.precision == "fp32" else 2.0
+    written = 8.0 if kernel.layout == "NT-accumulate" else 2.0
+    moved = memory_bytes(shape, gpu.l2_bytes, element, written)
+    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["hbm_efficiency"]
+    ramp = kernel.launches * floor_s(gpu)
+    compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
+    return KernelCost(compute + ramp, moved / reached + ramp)
+
+
+@kernel_model("grouped-gemm")
+def grouped_gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
+    """Shape (groups, m, n, k): one launch for all experts, m rows each on average."""
+    groups, m, n, k = kernel.shape
+    shape = (float(m), float(n), float(k), float(groups))
+    element = 1.0 if kernel.precision.startswith("fp8") else 2.0
+    moved = memory_bytes((float(m), float(n), float(k), 1.0), gpu.l2_bytes, element, 2.0) * groups
+    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["hbm_efficiency"]
+    ramp = kernel.launches * floor_s(gpu)
+    compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
+    return KernelCost(compute / gpu.constants["grouped_gemm"] + ramp, moved / reached + ramp)
