@@ -57,7 +57,7 @@ class SwitchLayer:
         return self.down_bytes_per_s / self.up_bytes_per_s if self.up_bytes_per_s else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Fabric:
     """GPUs, directed links and routes.
 

@@ -1,0 +1,78 @@
+"""Ring: every member passes 1/n of the data at a time to the next.
+
+All-reduce takes 2 (n - 1) steps and puts 2 (n - 1) / n of the size on every edge; reduce-scatter and
+all-gather take half of both; broadcast passes all of it along. (Patarasuk and Yuan 2009, "Bandwidth
+optimal all-reduce algorithms for clusters of workstations".)
+
+As NCCL does, rings run side by side, one for each NIC of a node's members: each enters a node by its NIC,
+goes around the members, and leaves by the same NIC.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.network.collectives.base import (
+    Algorithm,
+    Groups,
+    Load,
+    always,
+    between_nodes,
+    hop_latency_s,
+    local_ring,
+    merged,
+    register,
+)
+from simulator.network.protocols import Protocol
+
+
+def share(kind: str, n: int) -> float:
+    """Bytes on every edge for each byte of the size."""
+    return {"all-reduce": 2 * (n - 1) / n, "broadcast": 1.0}.get(kind, (n - 1) / n)
+
+
+def load(groups: Groups, kind: str) -> Load:
+    """Edges inside nodes, and from each node to the next."""
+    if groups.size == 1:
+        return _nothing()
+    weight = share(kind, groups.size)
+    nodes = np.arange(groups.nodes)
+    loads = local_ring(groups, weight)
+    if groups.nodes > 1:
+        loads += between_nodes(groups, (nodes, np.roll(nodes, -1)), weight)
+    return merged(groups, loads)
+
+
+def _nothing() -> Load:
+    none = np.empty(0, dtype=np.int64)
+    return none, none, np.empty(0)
+
+
+def latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:
+    """NCCL's model: base + (steps - steps between nodes) x local + steps between nodes x remote."""
+    n = groups.size
+    if n == 1:
+        return 0.0
+    local, remote = hop_latency_s(groups, protocol, "ring")
+    rounds = 2 if kind == "all-reduce" else 1
+    steps, between = rounds * (n - 1), rounds * groups.nodes if groups.nodes > 1 else 0
+    between = min(steps, between)
+    return protocol.base_s["ring"] + (steps - between) * local + between * remote
+
+
+def hbm_per_byte(kind: str, n: int) -> float:
+    """Reads and writes: reducing reads two operands and writes one, passing on reads and writes."""
+    part = (n - 1) / n
+    return {"all-reduce": 5 * part, "reduce-scatter": 3 * part}.get(kind, 2 * part)
+
+
+RING = register(
+    Algorithm(
+        "ring",
+        ("all-reduce", "reduce-scatter", "all-gather", "broadcast"),
+        load,
+        latency_s,
+        always,
+        hbm_per_byte=hbm_per_byte,
+    )
+)
