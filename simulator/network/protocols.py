@@ -39,6 +39,7 @@ class Transport:
     sms: Mapping[str, float]
     ramp_bytes: Mapping[str, float]
     nvls_reached: float
+    launch_s: float = 0.0  # from the kernel's start to the first step
 
 
 @cache
@@ -73,6 +74,7 @@ def transport(kind: str) -> Transport:
         sms=entry["sms"],  # type: ignore[arg-type]
         ramp_bytes=entry["ramp_bytes"],  # type: ignore[arg-type]
         nvls_reached=float(entry["nvls_reached"]),  # type: ignore[arg-type]
+        launch_s=float(entry["launch_s"]),  # type: ignore[arg-type]
     )
 
 

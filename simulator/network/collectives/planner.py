@@ -171,7 +171,7 @@ def _activity(shape: _Shape, kind: str, size_bytes: float, protocol: Protocol) -
         if algorithm.sms == "nvls":
             reached["nvlink"] = shape.transport.nvls_reached
         factor = np.array([1 / (reached[name] * protocol.payload[name]) for name in _KINDS])
-        latency += _ramp_s(shape, protocol, size_bytes)
+        latency += shape.transport.launch_s + _ramp_s(shape, protocol, size_bytes)
     where = "net" if groups.nodes > 1 and algorithm.sms == "node" else algorithm.sms
     return Activity(
         kind=kind,
