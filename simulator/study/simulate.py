@@ -44,8 +44,8 @@ def simulate(
 
 def load(scenario: str | Path | dict[str, Any] | Scenario, overrides: dict[str, Any]) -> Scenario:
     """The Scenario meant by what a caller gives."""
-    from simulator.scenario import load as load_scenario  # noqa: PLC0415
-
     if isinstance(scenario, Scenario) and not overrides:
         return scenario
+    from simulator.scenario import load as load_scenario  # noqa: PLC0415
+
     return load_scenario(scenario, overrides)

@@ -1,0 +1,70 @@
+"""Bytes that a layer keeps from its forward for its backward (Korthikanti et al. 2022, arXiv:2205.05198,
+section 4), from the tensors that are saved.
+
+For a GPT layer without fused attention they add up to s b h (34 + 5 a s / h), with tensor parallelism of
+degree t to s b h (10 + 24 / t + 5 a s / (h t)), with sequence parallelism to 1 / t of all.
+"""
+
+from __future__ import annotations
+
+from simulator.model.attention import core
+from simulator.model.context import Context
+
+
+def layer_bytes(context: Context, layer: int, recompute: str) -> float:
+    """`recompute`: "none", "selective" or "full"."""
+    model, parallelism = context.model, context.parallelism
+    tokens, h, two = float(context.tokens), model.hidden, context.bytes
+    t = context.tp
+    outside = 1.0 / (t if parallelism.sequence_parallel else 1)  # share of what TP does not split
+    if recompute == "full":
+        return tokens * h * two * outside
+    dropout = 1.0 if model.dropout > 0 else 0.0
+    kept = tokens * h * (4 * two + 2 * dropout) * outside  # inputs of norms and of linears, masks
+    kept += tokens * _attention_width(context) * two / t
+    kept += _mlp_bytes(context, layer)
+    if not context.attention and recompute != "selective":
+        sizes = core(context, layer)
+        scores = context.batch * sizes.heads * sizes.query * sizes.keys
+        kept += scores * (two * 2 + 1 if dropout else two)
+    elif context.attention:
+        sizes = core(context, layer)
+        kept += 4.0 * context.batch * sizes.heads * sizes.query  # log-sum-exp
+    return kept
+
+
+def _attention_width(context: Context) -> float:
+    """Elements a token of queries, keys, values and the attention's output, whole."""
+    model = context.model
+    latent = model.latent_attention
+    if latent is None:
+        return (2 * model.heads + 2 * model.kv_heads) * model.head_dim
+    per_head = 2 * model.head_dim + 2 * latent.v_head_dim
+    return model.heads * per_head + latent.kv_lora_rank + latent.q_lora_rank + latent.qk_rope_head_dim
+
+
+def _mlp_bytes(context: Context, layer: int) -> float:
+    model, two = context.model, context.bytes
+    streams = 3 if model.gated_mlp else 2  # before (gate and up) and after the activation
+    if not model.is_moe_layer(layer):
+        return context.tokens * model.ffn * two * streams / context.tp
+    experts = model.experts
+    assert experts is not None
+    routed = context.sharded_tokens * experts.top_k * (experts.capacity_factor or 1.0)
+    width = (streams * experts.ffn + 2 * model.hidden) * two
+    shared = context.tokens * experts.shared_ffn * two * streams / context.tp
+    return routed * width + shared
+
+
+def embedding_bytes(context: Context) -> float:
+    """The dropout's mask."""
+    share = context.tp if context.parallelism.sequence_parallel else 1
+    return context.tokens * context.model.hidden / share if context.model.dropout else 0.0
+
+
+def head_bytes(context: Context) -> float:
+    """Inputs of the last norm and of the head, and the logits in fp32."""
+    model = context.model
+    share = context.tp if context.parallelism.sequence_parallel else 1
+    logits = 4.0 * context.tokens * model.vocab / context.tp
+    return context.tokens * model.hidden * 2 * context.bytes / share + logits

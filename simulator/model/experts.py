@@ -1,0 +1,127 @@
+"""Mixture of experts: router, dispatch, grouped products, combine (Fedus et al. 2022, arXiv:2101.03961)."""
+
+from __future__ import annotations
+
+from simulator.model.blocks import Exchange, Kernel, Piece, Run
+from simulator.model.context import Context
+from simulator.spec import Experts
+
+
+def routed_tokens(context: Context) -> float:
+    """Tokens times experts that a rank's experts work on: as many as it sends out, if balanced.
+
+    With a capacity factor, what the experts' buffers hold.
+    """
+    experts = _experts(context)
+    factor = experts.capacity_factor or 1.0
+    return _sent_tokens(context) * factor * context.tp / context.expert_tp
+
+
+def _sent_tokens(context: Context) -> float:
+    return context.sharded_tokens * _experts(context).top_k
+
+
+def _experts(context: Context) -> Experts:
+    experts = context.model.experts
+    assert experts is not None
+    return experts
+
+
+def _grouped(context: Context, name: str, n: float, k: float, way: str) -> Kernel:
+    """All local experts' products in one launch."""
+    groups = max(1, _experts(context).count // context.parallelism.ep)
+    rows = max(1, round(routed_tokens(context) / groups))
+    m, n, k = rows, max(1, round(n)), max(1, round(k))
+    if way == "wgrad":
+        m, n, k = n, k, rows
+    flops = 2.0 * groups * m * n * k
+    element = 1 if context.precision.startswith("fp8") else context.bytes
+    moved = groups * (element * (m * k + n * k) + context.bytes * m * n)
+    label = name if way == "forward" else f"{name} {way}"
+    return Kernel(
+        label, "grouped-gemm", flops=flops, bytes=float(moved), shape=(groups, m, n, k),
+        precision=context.precision, model_flops=flops, varies="experts",
+    )  # fmt: skip
+
+
+def _products(context: Context, way: str) -> tuple[Kernel, ...]:
+    model, width = context.model, _experts(context).ffn / context.expert_tp
+    first = width * (2 if model.gated_mlp else 1)
+    if way == "forward":
+        return (
+            _grouped(context, "experts up", first, model.hidden, way),
+            _activation(context, 1.0),
+            _grouped(context, "experts down", model.hidden, width, way),
+        )
+    if way == "dgrad":
+        return (
+            _grouped(context, "experts down", width, model.hidden, way),
+            _activation(context, context.recipe.backward),
+            _grouped(context, "experts up", model.hidden, first, way),
+        )
+    return (
+        _grouped(context, "experts down", model.hidden, width, way),
+        _grouped(context, "experts up", first, model.hidden, way),
+    )
+
+
+def _activation(context: Context, times: float) -> Kernel:
+    width = _experts(context).ffn / context.expert_tp * (3 if context.model.gated_mlp else 2)
+    elements = routed_tokens(context) * width * times
+    return Kernel(
+        "experts activation", "elementwise", flops=elements, bytes=2.0 * elements,
+        precision=context.precision, varies="experts",
+    )  # fmt: skip
+
+
+def _router(context: Context, way: str) -> tuple[Kernel, ...]:
+    experts, hidden = _experts(context), context.model.hidden
+    tokens = context.sharded_tokens
+    gate = context.gemm(f"router {way}", tokens, experts.count, hidden)
+    choice = Kernel(
+        "top-k and sort", "router", bytes=8.0 * tokens * experts.count, launches=6,
+        precision=context.precision,
+    )  # fmt: skip
+    return (gate, choice)
+
+
+def _permute(context: Context, name: str) -> Kernel:
+    moved = 2.0 * context.bytes * _sent_tokens(context) * context.model.hidden
+    return Kernel(name, "permute", bytes=moved, launches=2, precision=context.precision)
+
+
+def _all_to_all(context: Context, part: str) -> list[Piece]:
+    if context.parallelism.ep == 1:
+        return []
+    element = 1 if context.precision.startswith("fp8") and part == "forward" else context.bytes
+    size = element * _sent_tokens(context) * context.model.hidden
+    return [Exchange("all-to-all", "ep", size, False, part)]  # type: ignore[arg-type]
+
+
+def forward_pieces(context: Context) -> list[Piece]:
+    """Route, send out, work, bring back, add up."""
+    products = _products(context, "forward")
+    return [
+        Run((*_router(context, "forward"), _permute(context, "permute"))),
+        *_all_to_all(context, "forward"),
+        Run((_permute(context, "sort by expert"), *products)),
+        *_all_to_all(context, "forward"),
+        Run((_permute(context, "unpermute and weigh"),)),
+    ]
+
+
+def backward_pieces(context: Context, expert_parameters: tuple[int, ...], router: int) -> list[Piece]:
+    """The same the other way round."""
+    router_wgrad = context.gemm(
+        "router wgrad", _experts(context).count, context.model.hidden, context.sharded_tokens
+    )
+    return [
+        Run((_permute(context, "unpermute grad"),), "input"),
+        *_all_to_all(context, "input"),
+        Run(_products(context, "dgrad"), "input"),
+        Run(_products(context, "wgrad"), "weight", expert_parameters),
+        Run((_permute(context, "sort grad"),), "input"),
+        *_all_to_all(context, "input"),
+        Run((_permute(context, "permute grad"), *_router(context, "dgrad")), "input"),
+        Run((router_wgrad,), "weight", (router,)),
+    ]

@@ -1,0 +1,240 @@
+"""One transformer layer as a block: norm, attention, norm, MLP or experts, and back."""
+
+from __future__ import annotations
+
+from simulator.model import attention, experts
+from simulator.model.activations import layer_bytes
+from simulator.model.attention import without_count
+from simulator.model.blocks import Block, Exchange, Parameter, Piece, Run
+from simulator.model.context import Context
+from simulator.model.linear import (
+    Linear,
+    after,
+    before,
+    column_backward,
+    forward,
+    row_backward,
+)
+from simulator.model.shapes import attention_tensors, mlp_parameters
+from simulator.spec import Recompute
+
+
+class LayerBuilder:
+    """Collects the parameters of a layer in order of registration, and the pieces of its passes."""
+
+    def __init__(self, context: Context, layer: int):
+        self.context = context
+        self.layer = layer
+        self.parameters: list[Parameter] = []
+        model = context.model
+        self.is_moe = model.is_moe_layer(layer)
+        self.norm1 = self._norm("norm1")
+        self.attention_in, self.attention_out = self._attention()
+        self.inner_norms = self._inner_norms()
+        self.norm2 = self._norm("norm2")
+        self.router, self.expert_indices = self._routed() if self.is_moe else (-1, ())
+        ffn = model.ffn
+        if self.is_moe:
+            assert model.experts is not None
+            ffn = model.experts.shared_ffn
+        self.mlp = self._mlp(ffn) if ffn else None
+
+    # ---------------------------------------------------------------------------------- parameters
+
+    def _add(self, name: str, numel: float, **about: bool) -> int:
+        self.parameters.append(Parameter(f"layer {self.layer} {name}", max(1, round(numel)), **about))
+        return len(self.parameters) - 1
+
+    def _norm(self, name: str) -> tuple[int, ...]:
+        model = self.context.model
+        found = [self._add(f"{name} weight", model.hidden, replicated=True)]
+        if model.norm == "layernorm" and model.linear_bias:
+            found.append(self._add(f"{name} bias", model.hidden, replicated=True))
+        return tuple(found)
+
+    def _linear(self, name: str, inputs: int, outputs: int, split: str, bias: bool) -> Linear:
+        tp = self.context.tp
+        index = [self._add(f"{name} weight", inputs * outputs / (tp if split else 1))]
+        if bias:
+            share = tp if split == "column" else 1
+            index.append(self._add(f"{name} bias", outputs / share, replicated=split != "column"))
+        return Linear(name, inputs, outputs, split, tuple(index))
+
+    def _attention(self) -> tuple[list[Linear], Linear]:
+        model = self.context.model
+        found = []
+        for name, inputs, outputs in attention_tensors(model):
+            split = {"proj": "row", "kv_down": "", "q_down": ""}.get(name, "column")
+            biased = model.linear_bias and model.latent_attention is None
+            bias = biased and (name == "proj" or model.qkv_bias)
+            found.append(self._linear(name, inputs, outputs, split, bias))
+        return found[:-1], found[-1]
+
+    def _inner_norms(self) -> tuple[int, ...]:
+        model, found = self.context.model, []
+        if model.qk_norm:
+            found += [self._add(f"{name} norm", model.head_dim, replicated=True) for name in "qk"]
+        if model.latent_attention:
+            ranks = (model.latent_attention.kv_lora_rank, model.latent_attention.q_lora_rank)
+            found += [self._add("latent norm", rank, replicated=True) for rank in ranks if rank]
+        return tuple(found)
+
+    def _mlp(self, ffn: int) -> tuple[Linear, Linear]:
+        model = self.context.model
+        first = ffn * (2 if model.gated_mlp else 1)
+        return (
+            self._linear("fc1", model.hidden, first, "column", model.linear_bias),
+            self._linear("fc2", ffn, model.hidden, "row", model.linear_bias),
+        )
+
+    def _routed(self) -> tuple[int, tuple[int, ...]]:
+        context, model = self.context, self.context.model
+        assert model.experts is not None
+        router = self._add("router", model.hidden * model.experts.count, replicated=True)
+        local = model.experts.count / context.parallelism.ep / context.expert_tp
+        sizes = mlp_parameters(model, model.experts.ffn)
+        names = ("up", "up bias", "down", "down bias") if len(sizes) == 4 else ("up", "down")
+        found = tuple(
+            self._add(f"experts {name}", size * local, expert=True)
+            for name, size in zip(names, sizes, strict=True)
+        )
+        return router, found
+
+    # -------------------------------------------------------------------------------------- passes
+
+    def forward(self) -> list[Piece]:
+        context, recipe = self.context, self.context.recipe
+        attention_in = tuple(forward(context, one) for one in self.attention_in)
+        layout = context.elementwise("bias, rotary, layout", *recipe.layout, width=self._local_width())
+        return [
+            Run((*self._small(), context.elementwise("norm", *recipe.norm, op="norm"))),
+            *before(context),
+            Run((*attention_in, layout)),
+            *attention.forward_pieces(context, self.layer),
+            Run((forward(context, self.attention_out),)),
+            *after(context),
+            Run(
+                (
+                    context.elementwise("dropout, residual", *recipe.residual),
+                    context.elementwise("norm", *recipe.norm, op="norm"),
+                )
+            ),
+            *self._mlp_forward(),
+            Run((context.elementwise("dropout, residual", *recipe.residual),)),
+        ]
+
+    def _local_width(self) -> float:
+        """Layout kernels work on whole sequences of this rank's heads."""
+        context = self.context
+        share = context.tokens / context.sharded_tokens
+        return context.model.hidden / context.tp * share
+
+    def _small(self) -> list[Piece]:
+        recipe, context = self.context.recipe, self.context
+        found = []
+        if recipe.split_launches:
+            found.append(context.elementwise("small kernels", 0.0, recipe.split_launches))
+        if recipe.casts:
+            weights = sum(one.numel for one in self.parameters)
+            share = recipe.casts * weights / context.sharded_tokens / context.bytes
+            found.append(context.elementwise("casts of weights", share, 4, width=1.0))
+        return found  # type: ignore[return-value]
+
+    def _activation(self, ffn: float, times: float) -> object:
+        context = self.context
+        moved, launches = context.recipe.activation
+        streams = 1.5 if context.model.gated_mlp else 1.0
+        share = context.tokens / context.sharded_tokens
+        width = ffn / context.tp * share
+        return context.elementwise("activation", moved * streams * times, launches, width=width)
+
+    def _mlp_forward(self) -> list[Piece]:
+        context = self.context
+        pieces: list[Piece] = []
+        if self.is_moe:
+            pieces += experts.forward_pieces(context)
+        if self.mlp is not None:
+            up, down = self.mlp
+            kernels = (forward(context, up), self._activation(down.inputs, 1.0), forward(context, down))
+            pieces += [*before(context), Run(kernels), *after(context)]  # type: ignore[arg-type]
+        return pieces
+
+    def backward(self) -> list[Piece]:
+        context, recipe = self.context, self.context.recipe
+        times = recipe.backward
+        norm, launches = recipe.norm
+        residual = context.elementwise("dropout, residual grad", recipe.residual[0] * times / 2, 1)
+        norm_grad = context.elementwise("norm grad", norm * times, launches + 1, op="norm")
+        layout = context.elementwise(
+            "layout grad", recipe.layout[0] * times / 2, recipe.layout[1], width=self._local_width()
+        )
+        return [
+            Run((*self._small(), residual), "input"),  # type: ignore[arg-type]
+            *self._mlp_backward(),
+            Run((norm_grad, residual), "input", tuple(reversed(self.norm2))),
+            *row_backward(context, [self.attention_out]),
+            *attention.backward_pieces(context, self.layer),
+            Run((layout,), "input", tuple(reversed(self.inner_norms))),
+            *column_backward(context, self.attention_in),
+            Run((norm_grad,), "input", tuple(reversed(self.norm1))),
+        ]
+
+    def _mlp_backward(self) -> list[Piece]:
+        context = self.context
+        pieces: list[Piece] = []
+        if self.mlp is not None:
+            up, down = self.mlp
+            pieces += row_backward(context, [down])
+            activation = self._activation(down.inputs, context.recipe.backward)
+            pieces.append(Run((activation,), "input"))  # type: ignore[arg-type]
+            pieces += column_backward(context, [up])
+        if self.is_moe:
+            done = tuple(reversed(self.expert_indices))
+            pieces += experts.backward_pieces(context, done, self.router)
+        return pieces
+
+
+def layer_block(context: Context, layer: int, recompute: Recompute) -> Block:
+    """The block of one layer, what it recomputes already in its backward."""
+    builder = LayerBuilder(context, layer)
+    forward_pieces = merge(builder.forward())
+    whole = recompute.kind == "full" or (recompute.kind == "every" and layer % recompute.every == 0)
+    again: list[Piece] = []
+    if whole:
+        again = [_again(piece) for piece in forward_pieces]
+    elif recompute.kind == "selective":
+        core = attention.recomputed(context, layer)
+        again = [Run(core, "recompute")] if core else []
+    kept = "full" if whole else recompute.kind if recompute.kind == "selective" else "none"
+    return Block(
+        name=f"layer {layer}",
+        parameters=tuple(builder.parameters),
+        forward=tuple(forward_pieces),
+        backward=(*again, *merge(builder.backward())),
+        activation_bytes=layer_bytes(context, layer, kept),
+        boundary_bytes=context.hidden_bytes
+        / (context.tp if context.parallelism.sequence_parallel else 1),
+    )
+
+
+def _again(piece: Piece) -> Piece:
+    if isinstance(piece, Exchange):
+        return Exchange(piece.kind, piece.axis, piece.size_bytes, piece.overlaps, "recompute")
+    return Run(without_count(piece.kernels), "recompute")
+
+
+def merge(pieces: list[Piece]) -> list[Piece]:
+    """Neighbouring runs of one part with nothing to report between them become one."""
+    result: list[Piece] = []
+    for piece in pieces:
+        last = result[-1] if result else None
+        if (
+            isinstance(piece, Run)
+            and isinstance(last, Run)
+            and last.part == piece.part
+            and not last.gradients
+        ):
+            result[-1] = Run((*last.kernels, *piece.kernels), piece.part, piece.gradients)
+        else:
+            result.append(piece)
+    return result

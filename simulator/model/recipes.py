@@ -1,0 +1,62 @@
+"""Recipes: which kernels a framework launches for the parts of a layer that are not matrix products.
+
+Elementwise work is counted in elements of tokens x hidden read or written (`moved`), two bytes each, and
+in launches. Eager PyTorch launches each operation; fused stacks and compilers merge neighbours, so they
+launch fewer kernels and move fewer bytes. Backward moves about twice as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from simulator.spec import Software
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Elements of tokens x hidden moved and kernels launched a layer, forward.
+
+    `norm`, `residual` (with dropout and bias), `layout` (bias, split and transposes around attention,
+    rotary): moved, launches. `activation`: moved for each element of the MLP's width (the gate counts
+    twice), launches. `casts`: bytes moved for each weight of a layer and micro-batch (autocast).
+    `accumulates_fp32`: weight gradients are added to an fp32 buffer. `split_launches`: further small
+    kernels (masks, views that copy, bookkeeping).
+    """
+
+    norm: tuple[float, int]
+    residual: tuple[float, int]
+    layout: tuple[float, int]
+    activation: tuple[float, int]
+    casts: float = 0.0
+    accumulates_fp32: bool = False
+    split_launches: int = 0
+    backward: float = 2.0
+
+
+_EAGER: Final = Recipe(
+    norm=(4.0, 2), residual=(5.5, 2), layout=(9.0, 4), activation=(2.0, 1), split_launches=6
+)
+_FUSED: Final = Recipe(
+    norm=(2.0, 1), residual=(3.5, 1), layout=(4.0, 2), activation=(2.0, 1), accumulates_fp32=True
+)
+_COMPILED: Final = Recipe(norm=(2.0, 1), residual=(3.0, 1), layout=(4.0, 1), activation=(2.0, 1))
+
+RECIPES: Final = {
+    "pytorch": _EAGER,
+    "llm-foundry": replace(_EAGER, norm=(5.0, 3), layout=(9.5, 5)),
+    "torchtitan": replace(_EAGER, split_launches=4),
+    "megatron": _FUSED,
+    "nemo": _FUSED,
+    "megatron-2021": replace(_FUSED, layout=(6.0, 4), split_launches=4),
+    "megatron-deepspeed": replace(_EAGER, layout=(6.0, 6), split_launches=20),
+    "compile": _COMPILED,
+}
+
+
+def recipe(software: Software) -> Recipe:
+    """The recipe of a software stack; compilation replaces an eager one."""
+    found = RECIPES.get(software.framework, _EAGER)
+    if software.compile:
+        return replace(_COMPILED, accumulates_fp32=found.accumulates_fp32)
+    return found
