@@ -206,6 +206,6 @@ def slowest_kind(fabric: Fabric, links: Ints) -> str:
 
 def kind_of_tier(tier: str) -> str:
     """The kind of link that a tier of the fabric is, for protocols."""
-    if tier.startswith("nvlink") or tier == "ici":
+    if tier in ("nvlink", "torus"):
         return "nvlink"
     return "pcie" if tier in ("pcie", "socket", "pcie-switch", "cpu") else "net"

@@ -16,7 +16,7 @@ from simulator.errors import SpecError, nearest
 from simulator.network.families.parameters import Family
 
 _FAMILIES: Final[dict[str, type[Family]]] = {}
-_MODULES: Final = ("rail_optimised", "leaf_spine", "clos", "cloud", "torus", "dragonfly")
+_MODULES: Final = ("rail_optimised", "leaf_spine", "clos", "cloud", "torus", "dragonfly", "explicit")
 _T = TypeVar("_T", bound=type[Family])
 
 

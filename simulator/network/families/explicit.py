@@ -28,12 +28,11 @@ from simulator.network.fabric import Fabric
 from simulator.network.families import family
 from simulator.network.families.listing import Edge, Listing, Vertex, read_listing
 from simulator.network.families.parameters import Family, choice, flag, quantity, raw
-from simulator.network.links import Ints, LinkTableBuilder, Listed
+from simulator.network.links import Ints, LinkTable, LinkTableBuilder, Listed
 from simulator.network.routing_graph import Graph, GraphRouter
 from simulator.spec import Gpu, Topology
 
 _NETWORK = "network"
-_CHECK_ALL_UP_TO = 512  # GPUs; above, connection is tried along a ring
 
 
 @family("explicit")
@@ -100,7 +99,6 @@ class _Made:
         )
 
     def fabric(self) -> Fabric:
-        self._check_connected()
         names = [self.vertices[i].node for i in self.gpus]
         nodes = {name: i for i, name in enumerate(dict.fromkeys(names))}
         node_of = np.array([nodes[name] for name in names], np.int64)
@@ -118,12 +116,8 @@ class _Made:
             node_of=node_of,
             local_rank=local,
             host_of=node_of,
-            links=self._table(nodes, within, local),
+            links=self._table(),
             router=GraphRouter(
-                self.graph, self.gpus, node_of, nic_vertices, self.p.ecmp == "hashed", self.seed
-            ).prepared()
-            if False
-            else GraphRouter(
                 self.graph, self.gpus, node_of, nic_vertices, self.p.ecmp == "hashed", self.seed
             ),
             nics_per_node=per_node,
@@ -131,3 +125,30 @@ class _Made:
             nic_of=numbers,
             parameters=self.p,
         )
+
+    def _node(self, vertex: int) -> str:
+        return self.vertices[vertex].node
+
+    def _nics_of_gpus(self, nics: list[int]) -> Ints:
+        """NIC vertices of each GPU: those it names, else its turn among its node's; -1 for none."""
+        rows = []
+        for place, gpu in enumerate(self.gpus.tolist()):
+            named = [self.number[name] for name in self.vertices[gpu].nics]
+            mine = [nic for nic in nics if self._node(nic) == self._node(gpu)]
+            if not named and mine:
+                before = [g for g in self.gpus[:place].tolist() if self._node(g) == self._node(gpu)]
+                named = [mine[len(before) % len(mine)]]
+            rows.append(named or [-1])
+        width = max(len(row) for row in rows)
+        return np.array([[row[i % len(row)] for i in range(width)] for row in rows], np.int64)
+
+    def _table(self) -> LinkTable:
+        table = LinkTableBuilder()
+        for link in self.links:
+            listed = Listed((link.name,), ((link.tail, link.head),))
+            table.add(listed, link.tier, link.bandwidth_bytes_per_s, link.latency_s)
+        return table.table()
+
+
+def _place(members: list[int], one: int) -> int:
+    return members.index(one)
