@@ -6,6 +6,7 @@ HBM bandwidth from compute, faults begin and end in mid-step.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -74,7 +75,13 @@ def play(
     lanes, loaders = _people(env, cast, recorder, meetings)
     lanes[0].progress = progress
     LinkFaults(env, cast, flows).watch(lanes)
-    _run_to_end(env, lanes, meetings, cast.setting.steps)
+    collecting = gc.isenabled()
+    gc.disable()  # rows are kept to the end: looking for garbage among them takes as long as the run
+    try:
+        _run_to_end(env, lanes, meetings, cast.setting.steps)
+    finally:
+        if collecting:
+            gc.enable()
     return Play(recorder, flows, lanes, loaders)
 
 

@@ -39,7 +39,7 @@ def page(result: Result, *, unicode: bool = True) -> RenderableType:
         parts += [Text(""), memory_table(result.memory, unicode=unicode)]
     parts += [Text(""), ranks_table(result)]
     if result.notes:
-        parts += [Text(""), *(Text(f"Note: {note}", style="yellow") for note in result.notes)]
+        parts += [Text(""), *(Text(note, style="dim") for note in result.notes)]
     return Group(*parts)
 
 

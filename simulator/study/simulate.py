@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.analysis.result import Result
 from simulator.spec import Scenario
+
+if TYPE_CHECKING:
+    from simulator.engine.setting import Setting
 
 
 def simulate(
@@ -14,6 +18,7 @@ def simulate(
     *,
     allow_oom: bool = False,
     links: bool = False,
+    progress: Callable[[int], None] | None = None,
     **overrides: Any,
 ) -> Result:
     """Run a scenario and say how long a step takes and where the time went.
@@ -21,25 +26,31 @@ def simulate(
     `scenario`: a path, a bundled name, a mapping as in a file, or a Scenario. Overrides are dotted
     paths, as in `--set`: `simulate("gpt2-xl-ddp", **{"parallelism.dp": 64})`.
     `links`: keep the links' utilisation over time. A model that does not fit in memory is refused
-    unless `allow_oom`.
+    unless `allow_oom`. `progress` is called with the number of steps done.
 
     Raises ScenarioError for a scenario that cannot be, EngineError for one that deadlocks.
     """
     from simulator.analysis import result as results  # noqa: PLC0415
     from simulator.engine import run  # noqa: PLC0415
-    from simulator.engine.setting import build_setting  # noqa: PLC0415
-    from simulator.network import fabric as fabrics  # noqa: PLC0415
-    from simulator.program.build import build  # noqa: PLC0415
     from simulator.study.memory import check_memory  # noqa: PLC0415
 
     loaded = load(scenario, overrides)
     memory = check_memory(loaded, allow_oom=allow_oom)
-    cluster = loaded.cluster
-    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=loaded.run.seed)
-    programs, mesh = build(loaded, int((fabric.node_of == 0).sum()))
-    setting = build_setting(loaded, programs, mesh, fabric)
-    timeline = run(setting, links=links)
-    return results.build(loaded, timeline, memory=memory)
+    timeline = run(make_setting(loaded), links=links, progress=progress)
+    note = f"{timeline.meta['engine']} engine: {timeline.meta.get('engine_why', '')}"
+    return results.build(loaded, timeline, memory=memory, notes=(note,))
+
+
+def make_setting(scenario: Scenario) -> Setting:
+    """A scenario made ready for an engine. Raises SpecError for what its cluster does not have."""
+    from simulator.engine.setting import build_setting  # noqa: PLC0415
+    from simulator.network import fabric as fabrics  # noqa: PLC0415
+    from simulator.program.build import build  # noqa: PLC0415
+
+    cluster = scenario.cluster
+    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
+    programs, mesh = build(scenario, int((fabric.node_of == 0).sum()))
+    return build_setting(scenario, programs, mesh, fabric)
 
 
 def load(scenario: str | Path | dict[str, Any] | Scenario, overrides: dict[str, Any]) -> Scenario:

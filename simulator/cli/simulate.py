@@ -1,0 +1,73 @@
+"""Simulate a scenario: step time, MFU, and where each second goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulator.cli.options import (
+    AllowOom,
+    JsonOption,
+    ScenarioArgument,
+    SetOption,
+    check_writable,
+    overrides,
+    print_json,
+    progress,
+    show,
+    whole_file,
+)
+
+
+def command(
+    scenario: ScenarioArgument,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a trace for Perfetto (ui.perfetto.dev); .gz packs it.")
+    ] = None,
+    trace_ranks: Annotated[
+        str | None, typer.Option(help="Ranks in the trace, for instance 0,8,17.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="auto, events or lanes.")] = None,
+    allow_oom: AllowOom = False,
+) -> None:
+    """Simulate a scenario and print step time, MFU and the waterfall from peak to MFU.
+
+    Example: trainsim simulate gpt2-xl-ddp --set overlap.grad_reduce=false --trace step.json
+    """
+    from simulator.study.simulate import load, simulate  # noqa: PLC0415
+
+    check_writable(trace)
+    changes = overrides(settings)
+    if engine is not None:
+        changes["run.engine"] = engine
+    ranks = _ranks(trace_ranks)
+    loaded = load(scenario, changes)
+    with progress(loaded.run.steps, "steps") as done:
+        result = simulate(loaded, allow_oom=allow_oom, links=trace is not None, progress=done)
+    if trace is not None:
+        from simulator.report.trace import choose, write_trace  # noqa: PLC0415
+
+        with whole_file(trace) as stream:
+            chosen = choose(result.timeline, ranks)
+            write_trace(result.timeline, stream, chosen, compress=trace.suffix == ".gz")
+    if as_json:
+        print_json(result.to_dict())
+        return
+    from simulator.report.table import page  # noqa: PLC0415
+
+    show(page(result))
+
+
+def _ranks(text: str | None) -> list[int] | None:
+    from simulator.errors import SpecError  # noqa: PLC0415
+
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SpecError.of("--trace-ranks", f"'{text}': expected numbers, as in 0,8,17") from error
