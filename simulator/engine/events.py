@@ -7,7 +7,8 @@ HBM bandwidth from compute, faults begin and end in mid-step.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,18 @@ from simulator.faults import Factor, Resource
 from simulator.timeline import LoaderSpans, Timeline
 
 _RESOURCES = (Resource.HOST, Resource.SM, Resource.HBM, Resource.LOADER)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Rows are kept to the end: looking for garbage among them takes as long as the run itself."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,11 @@ def run(
     Raises EngineError if ranks wait for each other for ever, naming who waits at what.
     """
     play_ = play(cast, links=links, progress=progress)
+    with without_garbage_collection():
+        return _timeline(play_, cast, about)
+
+
+def _timeline(play_: Play, cast: Cast, about: Mapping[str, object]) -> Timeline:
     flows = play_.flows
     return play_.recorder.timeline(
         np.stack([lane.steps() for lane in play_.lanes]),
@@ -75,13 +93,8 @@ def play(
     lanes, loaders = _people(env, cast, recorder, meetings)
     lanes[0].progress = progress
     LinkFaults(env, cast, flows).watch(lanes)
-    collecting = gc.isenabled()
-    gc.disable()  # rows are kept to the end: looking for garbage among them takes as long as the run
-    try:
+    with without_garbage_collection():
         _run_to_end(env, lanes, meetings, cast.setting.steps)
-    finally:
-        if collecting:
-            gc.enable()
     return Play(recorder, flows, lanes, loaders)
 
 

@@ -77,12 +77,25 @@ class Host:
     def _issue(self, item: Item, step: int, noise: Mapping[Resource, Any]) -> Generator[Any, Any, None]:
         lane = self._lane
         if self._length[item.stream] + item.launches > self._limit:
-            yield from self._wait_for_room(item, step)
+            queue = self._queued[item.stream]
+            while queue and self._length[item.stream] + item.launches > self._limit:
+                oldest = queue.popleft()
+                self._length[item.stream] -= oldest.item.launches
+                if oldest.done_s is None:
+                    done = self._lane.env.event()
+                    oldest.waiters.append(done.succeed)
+                    yield done
+                if oldest.done_s > self.now_s:  # type: ignore[operator]
+                    self._block(oldest.done_s, HostKind.QUEUE_FULL, "launch queue full", step)  # type: ignore[arg-type]
         start = self.now_s
-        self.now_s = self._after(self._cost_s(item) * self._noise(noise, Resource.HOST, item))
+        cost = self._cost_s(item)
+        if noise:
+            cost *= self._noise(noise, Resource.HOST, item)
+        self.now_s = self._after(cost)
         op = Op(item, start, self.now_s, self._waits(item), step)
-        if item.launch >= 0:
+        if noise:
             op.noise = self._noise(noise, Resource.SM, item)
+        if self._setting.loads:
             op.scale = self._scale(item, step)
         for event in item.records:
             self._events[event] = op
@@ -96,20 +109,6 @@ class Host:
             names = (*self._held.pop(item.stream), *names)
         events = self._events
         return [events[name] for name in names if name in events]
-
-    def _wait_for_room(self, item: Item, step: int) -> Generator[Any, Any, None]:
-        """A stream's launch queue holds so much; the host blocks until the oldest work in it is done."""
-        queue = self._queued[item.stream]
-        while queue and self._length[item.stream] + item.launches > self._limit:
-            op = queue.popleft()
-            self._length[item.stream] -= op.item.launches
-            if op.done_s is None:
-                done = self._lane.env.event()
-                op.waiters.append(done.succeed)
-                yield done
-            assert op.done_s is not None
-            if op.done_s > self.now_s:
-                self._block(op.done_s, HostKind.QUEUE_FULL, "launch queue full", step)
 
     def _wait(self, event: str, name: str, step: int) -> Generator[Any, Any, None]:
         op = self._events.get(event)
@@ -173,10 +172,11 @@ class Host:
 
     def _draws(self, step: int) -> dict[Resource, Any]:
         rank = self._lane.lane.rank
-        return {
+        drawn = {
             resource: self._setting.noise_of_rank(resource, rank, step)
             for resource in (Resource.SM, Resource.HOST)
         }
+        return drawn if any(block is not None for block in drawn.values()) else {}
 
     @staticmethod
     def _noise(noise: Mapping[Resource, Any], resource: Resource, item: Item) -> float:

@@ -83,6 +83,8 @@ class LaneState:
         self._step_speed = (1.0, 1.0)
         self._own = self._speed = (1.0, 1.0)
         self._stale = False
+        self._healthy = not factors[Resource.SM] and not factors[Resource.HBM]
+        self._speeds_known: dict[tuple[float, float], tuple[float, float]] = {}
         self._costs = setting.costs_of(self.gpu_index)
         self.step_ends: list[float] = []
         self.on_step: Callable[[int], None] | None = None
@@ -116,10 +118,20 @@ class LaneState:
 
     def _refreshed(self) -> tuple[float, float]:
         self._stale = False
+        if self._healthy:
+            key = (self.sms_taken, self.hbm_taken)
+            known = self._speeds_known.get(key)
+            if known is None:
+                known = self._speeds_known[key] = self._beside(1.0, 1.0)
+            return known
         now = self.env.now
         sm = self._step_speed[0] * self._profiles[Resource.SM].at(now)
         hbm = self._step_speed[1] * self._profiles[Resource.HBM].at(now)
         self._own = (sm, hbm)
+        return self._beside(sm, hbm)
+
+    def _beside(self, sm: float, hbm: float) -> tuple[float, float]:
+        """What kernels get beside the communication of the moment."""
         free = max(1.0, self.gpu.sms - self.sms_taken) / self.gpu.sms
         return (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, self.hbm_taken)))
 
@@ -170,7 +182,9 @@ class LaneState:
     def _work_s(self, op: Op, speed: tuple[float, float]) -> float:
         work = op.item.work
         assert isinstance(work, Launch)
-        work_s, _, parts = self._costs[work.segment].matrix(*speed)
+        cost = self._costs[work.segment]
+        known = cost.remembered.get(speed)
+        work_s, _, parts = cost.matrix(*speed) if known is None else known
         if op.scale is not None:
             work_s += sum(parts[name] * (factor - 1.0) for name, factor in op.scale.items() if name in parts)
         return work_s * op.noise

@@ -68,9 +68,17 @@ class Recorder:
         statics = Statics(self._setting, names)
         gpus = self._setting.gpu_of_rank
         gpu_of_lane = [int(gpus[lane.rank]) for lane in self.lanes]
-        about = np.array(
-            [statics.of(item, gpu_of_lane[one]) for item, one in zip(items, lane, strict=True)]
-        ).reshape(-1, 8)
+        keys: dict[tuple[int, int], int] = {}
+        table: list[tuple[float, ...]] = []
+        which = np.empty(len(rows), dtype=np.int64)
+        for row, (item, one) in enumerate(zip(items, lane, strict=True)):
+            key = (id(item), gpu_of_lane[one])
+            number = keys.get(key)
+            if number is None:
+                number = keys[key] = len(table)
+                table.append(statics.of(item, key[1]))
+            which[row] = number
+        about = np.array(table).reshape(-1, 8)[which] if rows else np.empty((0, 8))
         return DeviceSpans(
             rank=_ints(lane),
             stream=about[:, 0].astype(np.int64),

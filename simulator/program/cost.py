@@ -39,15 +39,15 @@ class SegmentCost:
     host_s: float
     varies: Mapping[str, Floats]  # "attention" | "experts": mask of the kernels that scale
     first_s: float = 0.0  # the launch of the first kernel
-    _remembered: dict[tuple[float, float], tuple[float, float, Mapping[str, float]]] = field(
+    remembered: dict[tuple[float, float], tuple[float, float, Mapping[str, float]]] = field(
         default_factory=dict
     )
 
     def matrix(self, sm: float = 1.0, hbm: float = 1.0) -> tuple[float, float, Mapping[str, float]]:
         """(A, B, the part of A that each varying load scales) at the given speeds; inf at speed 0."""
-        known = self._remembered.get((sm, hbm))
+        known = self.remembered.get((sm, hbm))
         if known is None:
-            known = self._remembered[sm, hbm] = self._matrix(sm, hbm)
+            known = self.remembered[sm, hbm] = self._matrix(sm, hbm)
         return known
 
     def _matrix(self, sm: float, hbm: float) -> tuple[float, float, Mapping[str, float]]:
