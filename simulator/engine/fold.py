@@ -209,6 +209,21 @@ def send_meeting(setting: Setting, source: int, target: int) -> Meeting:
 # ---------------------------------------------------------------------------------------- quotient
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Load:
+    """Bare bytes per byte of one kind of collective of a class of groups.
+
+    `per_byte`: on each of `links` (classes), of all groups of the class together; `own`: of the first
+    group, on each of its links in order of number. `tier`, `own_tier`: of those links.
+    """
+
+    links: Ints
+    per_byte: Floats
+    tier: Ints
+    own: Floats
+    own_tier: Ints
+
+
 class _Quotient:
     """The cast of classes."""
 
@@ -216,7 +231,7 @@ class _Quotient:
         self._setting = setting
         self._colours = colours
         self._meetings = {meeting.name: meeting for meeting in colours.meetings}
-        self._loads: dict[tuple[str, int, str, str], tuple[Ints, Floats]] = {}
+        self._loads: dict[tuple[str, int, str, str], _Load] = {}
         self._first_rank = np.unique(colours.ranks, return_index=True)[1]
         order = np.argsort(self._first_rank)  # lanes in order of their first rank
         place = np.empty_like(order)
@@ -268,24 +283,36 @@ class _Quotient:
             return NO_LINKS
         meeting = self._meetings[name]
         colour = int(meeting.colours[meeting.group_of[rank]])
-        known = self._loads.get((name, colour, activity.kind, activity.algorithm))
-        if known is None:
-            known = self._load(meeting, colour, activity)
-            self._loads[name, colour, activity.kind, activity.algorithm] = known
-        links, share = known
-        return links, share * float(activity.bytes.sum())
+        key = (name, colour, activity.kind, activity.algorithm)
+        if key not in self._loads:
+            self._loads[key] = self._load(meeting, colour, activity)
+        load = self._loads[key]
+        overhead = np.ones(len(self._setting.fabric.tiers))
+        if activity.size_bytes > 0:  # what the protocol adds, by kind of link
+            overhead[load.own_tier] = activity.bytes / (load.own * activity.size_bytes)
+        return load.links, load.per_byte * activity.size_bytes * overhead[load.tier]
 
-    def _load(self, meeting: Meeting, colour: int, activity: Activity) -> tuple[Ints, Floats]:
-        """(link classes, bytes on each for each byte that one group puts on the wire in all)."""
+    def _load(self, meeting: Meeting, colour: int, activity: Activity) -> _Load:
         setting = self._setting
+        fabric = setting.fabric
         members = np.flatnonzero(meeting.colours == colour)
         groups = setting.place[meeting.table[members]]
-        _, link, load = wire(setting.fabric, activity.kind, groups, algorithm=activity.algorithm)
+        group, link, load = wire(fabric, activity.kind, groups, algorithm=activity.algorithm)
         count = np.bincount(self._colours.links)
-        total = np.bincount(self._colours.links[link], weights=load, minlength=len(count))
+        classes_ = self._colours.links[link]
+        total = np.bincount(classes_, weights=load, minlength=len(count))
         used = np.flatnonzero(total)
-        whole = float(load.sum()) / len(members)
-        return used, total[used] / count[used] / (whole or 1.0)
+        tier = np.zeros(len(count), dtype=np.int64)
+        tier[classes_] = fabric.tier[link]
+        first = group == 0
+        order = np.argsort(link[first])
+        return _Load(
+            links=used,
+            per_byte=total[used] / count[used],
+            tier=tier[used],
+            own=load[first][order],
+            own_tier=fabric.tier[link[first][order]].astype(np.int64),
+        )
 
     @cached_property
     def size(self) -> int:

@@ -1,0 +1,180 @@
+"""One meaning: folded and unfolded runs agree, and the lanes engine with the event engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.engine import events
+from simulator.engine.cast import unfolded
+from simulator.engine.choice import Choice, run_lanes
+from simulator.engine.fold import fold
+from simulator.engine.setting import Setting
+from simulator.network.collectives import Activity
+from tests.small import scenario, setting
+from simulator.study.simulate import make_setting
+
+TINY = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocab": 8000}
+
+PLACES = st.one_of(
+    st.builds(lambda rank: {"rank": rank}, st.integers(0, 7)),
+    st.builds(lambda node: {"node": node}, st.just(0)),
+    st.just({"fraction": 0.5}),
+    st.just({"fraction": 0.3, "of": "rank"}),
+)
+TIMES = st.sampled_from(
+    [{}, {"from_step": 1}, {"at_step": 1}, {"from": "20 ms", "to": "90 ms"}, {"from": "5 ms"}]
+)
+
+
+@st.composite
+def faults(draw: st.DrawFn) -> dict[str, Any]:
+    """A fault of any kind on ranks."""
+    kind = draw(
+        st.sampled_from(
+            ["slow-compute", "slow-memory", "slow-host", "slow-loader", "host-stall"]
+            + ["garbage-collection", "kernel-jitter", "launch-jitter", "loader-jitter", "silicon-spread"]
+            + ["slow-nic"]
+        )
+    )
+    if kind in ("slow-compute", "slow-memory", "slow-host", "slow-loader"):
+        return {"kind": kind, "factor": draw(st.sampled_from([0.5, 0.9])), **draw(PLACES), **draw(TIMES)}
+    if kind == "host-stall":
+        duration = draw(st.sampled_from(["2 ms", "80 ms"]))
+        return {"kind": kind, "duration": duration, "at_step": 1, **draw(PLACES)}
+    if kind == "garbage-collection":
+        phase = draw(st.sampled_from(["common", "private"]))
+        return {"kind": kind, "duration": "20 ms", "every_steps": 2, "phase": phase}
+    if kind == "slow-nic":
+        return {"kind": kind, "nic": f"0:{draw(st.integers(0, 7))}", "factor": 0.5}
+    return {"kind": kind, "cv": 0.1}
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> dict[str, Any]:
+    """A small run with any parallelism, schedule, sharding and software."""
+    nodes = draw(st.sampled_from([1, 2]))
+    tp = draw(st.sampled_from([1, 2, 8]))
+    pp = draw(st.sampled_from([p for p in (1, 2, 4) if 8 * nodes % (tp * p) == 0]))
+    dp = 8 * nodes // tp // pp
+    schedule = draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-v"])) if pp > 1 else "1f1b"
+    if schedule == "zb-v" and pp == 4:
+        schedule = "1f1b"
+    micro_batches = draw(st.sampled_from([1, 3]))
+    return {
+        "model": TINY,
+        "cluster": {"topology": "dgx-a100", "gpus": 8 * nodes},
+        "batch": {"sequence_length": 512, "micro_batch": 2, "global_batch": 2 * dp * micro_batches},
+        "parallelism": {
+            "tp": tp,
+            "pp": pp,
+            "sequence_parallel": draw(st.booleans()) and tp > 1,
+            "schedule": schedule,
+            "sharding": draw(st.sampled_from(["ddp", "zero-1", "zero-2", "fsdp", "hsdp"])),
+        },
+        "overlap": {
+            "grad_reduce": draw(st.booleans()),
+            "bucket_size": draw(st.sampled_from(["1 MiB", "25 MiB", "1 GiB"])),
+        },
+        "software": {
+            "launch_queue": draw(st.sampled_from([16, 1024])),
+            "cuda_graphs": draw(st.booleans()),
+            "clip_syncs_host": draw(st.booleans()),
+            "log_every": draw(st.sampled_from([0, 2])),
+            "defer_grad_sync": draw(st.booleans()),
+        },
+        "dataloader": {
+            "workers": draw(st.sampled_from([0, 1, 4])),
+            "load_time": {
+                "distribution": draw(st.sampled_from(["constant", "lognormal"])),
+                "mean": draw(st.sampled_from(["0 s", "2 ms", "40 ms"])),
+                "cv": 0.3,
+            },
+            "pin_memory": draw(st.booleans()),
+        },
+        "checkpoint": draw(st.sampled_from([{}, {"every_steps": 2, "duration": "10 ms"}])),
+        "faults": draw(st.lists(faults(), max_size=3)),
+        "run": {"steps": 3, "warmup": 0, "seed": draw(st.integers(0, 3))},
+    }
+
+
+def made(values: dict[str, Any]) -> Setting:
+    return make_setting(scenario(**values))
+
+
+@settings(max_examples=60)
+@given(meshes())
+def test_a_folded_run_ends_every_step_of_every_rank_when_the_unfolded_one_does(
+    values: dict[str, Any],
+) -> None:
+    whole = made(values)
+    cast = fold(whole)
+    one, other = events.run(unfolded(whole)), events.run(cast)
+    np.testing.assert_allclose(other.steps[cast.lane_of_rank], one.steps, rtol=0, atol=1e-9)
+
+
+class Quiet(Setting):
+    """A setting whose collectives take no SMs and no HBM bandwidth."""
+
+    def activity(
+        self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str
+    ) -> Activity:
+        found = super().activity(kind, ranks, size_bytes, algorithm)
+        return replace(found, sms=0.0, hbm_bytes=0.0)
+
+
+@settings(max_examples=60)
+@given(meshes())
+def test_the_lanes_engine_agrees_where_nothing_contends(values: dict[str, Any]) -> None:
+    plain = made(values)
+    quiet = Quiet(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
+    cast = unfolded(quiet)
+    play = events.play(cast)
+    if play.flows.shared:
+        return  # links were shared
+    steps = np.stack([lane.steps() for lane in play.lanes])
+    timeline = run_lanes(quiet, Choice("lanes", "a test"))
+    shown = [lane.rank for lane in timeline.ranks]
+    np.testing.assert_allclose(timeline.steps, steps[shown], rtol=0, atol=1e-9)
+
+
+def test_a_healthy_data_parallel_job_folds_to_one_lane() -> None:
+    assert len(fold(setting()).lanes) == 1
+
+
+def test_a_slow_node_adds_one_lane() -> None:
+    slow = setting(faults=[{"kind": "slow-compute", "node": 1, "factor": 0.8}])
+    cast = fold(slow)
+    assert sorted(lane.multiplicity for lane in cast.lanes) == [8, 24]
+
+
+def test_lanes_stand_for_all_ranks() -> None:
+    cast = fold(setting(parallelism={"tp": 4, "pp": 2}, batch__global_batch=64))
+    assert sum(lane.multiplicity for lane in cast.lanes) == 32
+
+
+@pytest.mark.parametrize("engine", ["events", "lanes"])
+def test_the_same_scenario_and_seed_give_the_same_bytes(engine: str) -> None:
+    noisy = {
+        "faults": [{"kind": "kernel-jitter", "cv": 0.1}, {"kind": "launch-jitter", "cv": 0.2}],
+        "run": {"steps": 3, "warmup": 0, "engine": engine},
+    }
+    from simulator import simulate
+    from tests.small import values
+
+    one, other = (simulate(values(**noisy)).to_dict() for _ in range(2))
+    assert one == other
+    again = simulate(values(**{**noisy, "run": {**noisy["run"], "seed": 1}})).to_dict()
+    assert again["step_times_s"] != one["step_times_s"]
+
+
+def test_permuting_where_ranks_sit_within_their_nodes_changes_no_step() -> None:
+    plain = events.run(fold(setting()))
+    turned = [8 * (rank // 8) + (rank + 3) % 8 for rank in range(32)]
+    moved = events.run(fold(setting(parallelism={"rank_map": turned})))
+    np.testing.assert_allclose(moved.steps[0], plain.steps[0], rtol=1e-12)
