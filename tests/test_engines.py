@@ -16,7 +16,7 @@ from simulator.engine.choice import Choice, run_lanes
 from simulator.engine.fold import fold
 from simulator.engine.setting import Setting
 from simulator.network.collectives import Activity
-from tests.small import scenario, setting
+from small import scenario, setting
 from simulator.study.simulate import make_setting
 
 TINY = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocab": 8000}
@@ -165,7 +165,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(engine: str) -> None:
         "run": {"steps": 3, "warmup": 0, "engine": engine},
     }
     from simulator import simulate
-    from tests.small import values
+    from small import values
 
     one, other = (simulate(values(**noisy)).to_dict() for _ in range(2))
     assert one == other

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "simulator"
 
 #: packages from the bottom up; a package may import those of lower rank
 RANKS = {
-    "errors": 0, "units": 0, "spec": 1, "timeline": 1, "draws": 1,
+    "errors": 0, "units": 0, "spec": 1, "timeline": 1, "draws": 2,
     "model": 2, "hardware": 2, "network": 2, "planning": 3, "parallel": 4, "faults": 4,
     "program": 5, "engine": 6, "analysis": 7, "scenario": 8, "study": 9, "report": 9, "cli": 10,
 }  # fmt: skip

@@ -234,8 +234,8 @@ class Flows:
 
     def _bytes_sent(self, transfer: Transfer, *, waited_latency: bool) -> None:
         if transfer in self._active:
-            transfer.remaining = 0.0
-            transfer.mark_s = min(self._env.now, transfer.end_s)
+            end = min(self._env.now, transfer.end_s)
+            transfer.remaining, transfer.mark_s = 0.0, end
             self._release(transfer)
         if waited_latency or transfer.latency_s == 0:
             transfer.on_done()
