@@ -40,6 +40,7 @@ class Transport:
     ramp_bytes: Mapping[str, float]
     nvls_reached: float
     launch_s: float = 0.0  # from the kernel's start to the first step
+    lone_reached: float = 1.0  # of a NIC's rate, by a group with one member a node
 
 
 @cache
@@ -75,6 +76,7 @@ def transport(kind: str) -> Transport:
         ramp_bytes=entry["ramp_bytes"],  # type: ignore[arg-type]
         nvls_reached=float(entry["nvls_reached"]),  # type: ignore[arg-type]
         launch_s=float(entry["launch_s"]),  # type: ignore[arg-type]
+        lone_reached=float(entry["lone_reached"]),  # type: ignore[arg-type]
     )
 
 

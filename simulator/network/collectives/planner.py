@@ -172,6 +172,7 @@ def _activity(shape: _Shape, kind: str, size_bytes: float, protocol: Protocol) -
             reached["nvlink"] = shape.transport.nvls_reached
         factor = np.array([1 / (reached[name] * protocol.payload[name]) for name in _KINDS])
         latency += shape.transport.launch_s + _ramp_s(shape, protocol, size_bytes)
+    lone = groups.each == 1 and groups.nodes > 1 and protocol.name != "ideal"
     where = "net" if groups.nodes > 1 and algorithm.sms == "node" else algorithm.sms
     return Activity(
         kind=kind,
@@ -181,9 +182,20 @@ def _activity(shape: _Shape, kind: str, size_bytes: float, protocol: Protocol) -
         latency_s=latency if groups.size > 1 else 0.0,
         links=shape.links,
         bytes=shape.load * factor[shape.kinds] * size_bytes,
+        rate_cap_per_s=_lone_cap(shape, size_bytes) if lone else math.inf,
         sms=0.0 if protocol.name == "ideal" else shape.transport.sms[where],
         hbm_bytes=algorithm.hbm_per_byte(kind, groups.size) * size_bytes,
     )
+
+
+def _lone_cap(shape: _Shape, size_bytes: float) -> float:
+    """What a group with one member a node drives at most, in activities a second."""
+    net = shape.kinds == _KINDS.index("net")
+    if not net.any() or size_bytes <= 0:
+        return math.inf
+    capacity = shape.groups.fabric.capacity_bytes_per_s[shape.links[net]]
+    alone = float((capacity / shape.load[net]).min())
+    return alone * shape.transport.lone_reached / size_bytes
 
 
 def _ramp_s(shape: _Shape, protocol: Protocol, size_bytes: float) -> float:

@@ -11,6 +11,9 @@ the host issues them (PyTorch's ProcessGroupNCCL has one stream a group). A unit
 one before it computes: `overlap.prefetch` units ahead. FSDP's rate limiter lets the host issue a gather
 only when the unit two before has been computed (`limit_all_gathers`).
 
+At the end of each backward compute waits for the reductions, so none of them reaches into the next
+micro-batch.
+
 Hybrid sharding (hsdp) shards within a group and all-reduces the shards' gradients among the replicas.
 """
 
@@ -145,6 +148,13 @@ class FullyShardedDataParallel(GradientPolicy):
                 )
             )
         self._reduce_replicas(place, last)
+        if block == 0:  # the root's last callback lets compute wait for all that was reduced
+            self._settle()
+
+    def _settle(self) -> None:
+        for stream, group in (("shard", "shard"), ("replica", "replica")):
+            if self.mesh.size(group) > 1:
+                self.emit.order(stream, "compute")
 
     def _reduce_replicas(self, place: Place, last: bool) -> None:
         replicas = self.mesh.size("replica")
@@ -180,9 +190,7 @@ class FullyShardedDataParallel(GradientPolicy):
 
     def before_optimizer(self) -> None:
         self.reduce_replicated()
-        for stream, group in (("shard", "shard"), ("replica", "replica")):
-            if self.mesh.size(group) > 1:
-                self.emit.order(stream, "compute")
+        self._settle()
 
     def after_optimizer(self) -> None:
         self._there.clear()
