@@ -102,7 +102,10 @@ def test_two_gpus_on_one_nic_share_it_while_other_rails_run_free() -> None:
 
 
 def accumulated(steps: int, *, deferred: bool) -> Result:
-    """Two nodes of eight, sharded within and replicated between, over 100 Gb/s Ethernet."""
+    """Two nodes of eight, sharded within and replicated between, over 100 Gb/s Ethernet.
+
+    A micro-batch takes 10.8 s with its gathers inside the node, the all-reduce 11.4 s, as reported.
+    """
     ethernet = {
         "family": "leaf-spine",
         "gpu": "a100-sxm",
@@ -110,7 +113,7 @@ def accumulated(steps: int, *, deferred: bool) -> Result:
     }
     return simulate(
         {
-            "model": listed(3.6, 7.2, parameters=29_900_000_000),
+            "model": listed(3.229, 6.458, parameters=32_700_000_000),
             "cluster": {"topology": ethernet, "gpus": 16},
             "batch": {"micro_batch": 1, "global_batch": 16 * steps},
             "parallelism": {"sharding": "hsdp", "shard_group": 8},
