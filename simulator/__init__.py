@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.analysis.result import Result
-    from simulator.scenario import load
+    from simulator.scenario.load import load
     from simulator.spec import Scenario
     from simulator.study.simulate import simulate
 
@@ -28,6 +28,6 @@ def __getattr__(name: str) -> Any:
     """The front door's names are imported when first used: start-up counts."""
     if name not in _HOMES:
         raise AttributeError(f"module 'simulator' has no attribute '{name}'")
-    from importlib import import_module  # noqa: PLC0415
+    from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)

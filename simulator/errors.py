@@ -1,10 +1,10 @@
 """The exceptions of the simulator.
 
-    TrainsimError
-    ├── SpecError        one or more findings in what the user gave (exit code 2)
-    │   └── ScenarioError  the same, with file and line of each finding
-    ├── FileFormatError  somebody else's file that cannot be read (exit code 2)
-    └── EngineError      the simulation itself cannot go on: a deadlock (exit code 2)
+TrainsimError
+├── SpecError        one or more findings in what the user gave (exit code 2)
+│   └── ScenarioError  the same, with file and line of each finding
+├── FileFormatError  somebody else's file that cannot be read (exit code 2)
+└── EngineError      the simulation itself cannot go on: a deadlock (exit code 2)
 """
 
 from __future__ import annotations

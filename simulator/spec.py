@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from simulator.errors import Finding, SpecError
 
-Value: TypeAlias = "str | int | float | bool | None | tuple[Value, ...] | Mapping[str, Value]"
+Value: TypeAlias = "str | int | float | bool | tuple[Value, ...] | Mapping[str, Value] | None"
 
 
 def require(ok: bool, path: str, message: str) -> None:
@@ -48,8 +48,11 @@ class Experts:
 
     def __post_init__(self) -> None:
         _at_least(self.count, 1, "experts.count")
-        require(1 <= self.top_k <= self.count, "experts.top_k",
-                f"{self.top_k}: expected 1 to experts.count ({self.count})")
+        require(
+            1 <= self.top_k <= self.count,
+            "experts.top_k",
+            f"{self.top_k}: expected 1 to experts.count ({self.count})",
+        )
         _at_least(self.ffn, 1, "experts.ffn")
 
 
@@ -100,11 +103,17 @@ class Transformer:
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
         if not self.head_dim:
-            require(self.hidden % self.heads == 0, "heads",
-                    f"{self.heads}: does not divide hidden ({self.hidden}); give head_dim")
+            require(
+                self.hidden % self.heads == 0,
+                "heads",
+                f"{self.heads}: does not divide hidden ({self.hidden}); give head_dim",
+            )
             object.__setattr__(self, "head_dim", self.hidden // self.heads)
-        require(self.heads % self.kv_heads == 0, "kv_heads",
-                f"{self.kv_heads}: does not divide heads ({self.heads})")
+        require(
+            self.heads % self.kv_heads == 0,
+            "kv_heads",
+            f"{self.kv_heads}: does not divide heads ({self.heads})",
+        )
 
     def is_moe_layer(self, layer: int) -> bool:
         return self.experts is not None and layer not in self.experts.dense_layers
@@ -310,8 +319,11 @@ class Run:
     def __post_init__(self) -> None:
         _at_least(self.steps, 1, "steps")
         _at_least(self.warmup, 0, "warmup")
-        require(self.warmup < self.steps, "warmup",
-                f"{self.warmup}: expected fewer than steps ({self.steps}); nothing would be measured")
+        require(
+            self.warmup < self.steps,
+            "warmup",
+            f"{self.warmup}: expected fewer than steps ({self.steps}); nothing would be measured",
+        )
 
 
 # ------------------------------------------------------------------------------------------ fault

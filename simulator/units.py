@@ -98,14 +98,20 @@ def _shown(value: float, steps: tuple[tuple[float, str], ...], digits: int = 3) 
         return str(value)
     for scale, unit in steps:
         if abs(value) >= scale * 0.9995:
-            return f"{value / scale:.{digits}g} {unit}" if abs(value) < scale * 1000 else f"{value / scale:,.0f} {unit}"
+            return (
+                f"{value / scale:.{digits}g} {unit}"
+                if abs(value) < scale * 1000
+                else f"{value / scale:,.0f} {unit}"
+            )
     scale, unit = steps[-1]
     return f"{value / scale:.{digits}g} {unit}"
 
 
 def show_time(seconds: float) -> str:
     """Seconds for people: 12.3 us, 4.56 ms, 1.23 s, 3.2 h."""
-    return _shown(seconds, ((86400.0, "d"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
+    return _shown(
+        seconds, ((86400.0, "d"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+    )
 
 
 def show_bytes(size: float) -> str:
@@ -120,4 +126,7 @@ def show_bandwidth(bytes_per_s: float) -> str:
 
 def show_flops(flops_per_s: float) -> str:
     """FLOP/s for people."""
-    return _shown(flops_per_s, ((1e18, "EFLOP/s"), (1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1.0, "FLOP/s")))
+    return _shown(
+        flops_per_s,
+        ((1e18, "EFLOP/s"), (1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1.0, "FLOP/s")),
+    )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import run, setting
 
 from simulator.analysis.result import Result
 from simulator.timeline import DeviceKind, HostKind
-from small import run, setting
 
 COMM = {"cluster__topology": "leaf-spine", "cluster__gpus": 32}
 
@@ -90,9 +90,7 @@ def test_cuda_graphs_remove_launch_bound_gaps() -> None:
 
 
 def test_per_tensor_updates_launch_more_than_fused_ones() -> None:
-    times = [
-        run(software__optimizer=name).step_time_s for name in ("fused-adamw", "foreach-adamw", "adamw")
-    ]
+    times = [run(software__optimizer=name).step_time_s for name in ("fused-adamw", "foreach-adamw", "adamw")]
     assert times == sorted(times)
 
 
@@ -105,9 +103,7 @@ def test_a_loader_bounds_the_step_at_load_time_over_workers(workers: int, load_m
     steps = {"run": {"steps": 78, "warmup": 18}}  # 60: whole rounds of any number of workers
     free = run(**steps).step_time_s
     bound = load_ms / 1000 / workers
-    loaded = run(
-        **steps, dataloader={"workers": workers, "load_time": f"{load_ms} ms"}
-    ).step_time_s
+    loaded = run(**steps, dataloader={"workers": workers, "load_time": f"{load_ms} ms"}).step_time_s
     if bound > free:
         assert loaded == pytest.approx(bound, rel=0.01)
     else:
@@ -145,9 +141,7 @@ def gc(phase: str, steps: int = 100, gpus: int = 128) -> Result:
         batch__global_batch=8 * gpus,
         software__launch_queue=64,  # the host leads by a part of a step, as with large models
         run={"steps": steps, "warmup": 0},
-        faults=[
-            {"kind": "garbage-collection", "duration": "300 ms", "every_steps": 50, "phase": phase}
-        ],
+        faults=[{"kind": "garbage-collection", "duration": "300 ms", "every_steps": 50, "phase": phase}],
     )
 
 
@@ -177,7 +171,9 @@ def test_a_stall_shows_only_what_exceeds_the_lead_of_the_host(duration_ms: int) 
     free = run(**steps)
     stalled = run(
         **steps,
-        faults=[{"kind": "host-stall", "rank": 5, "duration": f"{duration_ms} ms", "at_step": 3, "at": "forward"}],
+        faults=[
+            {"kind": "host-stall", "rank": 5, "duration": f"{duration_ms} ms", "at_step": 3, "at": "forward"}
+        ],
     )
     extra = sum(stalled.step_times_s) - sum(free.step_times_s)
     # the host runs ahead without bound here: at step 3 it leads by about three steps less its own time
@@ -268,9 +264,7 @@ def test_halving_a_nic_slows_only_the_collectives_that_cross_it() -> None:
     def by_axis(result: Result) -> dict[str, float]:
         meetings, names = result.timeline.collectives, result.timeline.names
         spent = meetings.end_s - meetings.begin_s
-        return {
-            axis: float(spent[meetings.axis == names.index(axis)].max()) for axis in ("shard", "replica")
-        }
+        return {axis: float(spent[meetings.axis == names.index(axis)].max()) for axis in ("shard", "replica")}
 
     assert by_axis(slow)["shard"] == pytest.approx(by_axis(free)["shard"], rel=0.05)
     assert by_axis(slow)["replica"] > 1.3 * by_axis(free)["replica"]
@@ -279,7 +273,13 @@ def test_halving_a_nic_slows_only_the_collectives_that_cross_it() -> None:
 def test_a_flapping_link_costs_between_nothing_and_a_link_that_is_down() -> None:
     shape = {**COMM, "overlap__grad_reduce": False}
     free = run(**shape).step_time_s
-    flap = {"kind": "flapping-link", "link": "node1/nic0/*", "period": "40 ms", "down": "20 ms", "factor": 0.1}
+    flap = {
+        "kind": "flapping-link",
+        "link": "node1/nic0/*",
+        "period": "40 ms",
+        "down": "20 ms",
+        "factor": 0.1,
+    }
     flapping = run(**shape, faults=[flap]).step_time_s
     degraded = run(
         **shape, faults=[{"kind": "degraded-link", "link": "node1/nic0/*", "factor": 0.1}]

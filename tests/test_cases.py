@@ -158,12 +158,8 @@ def collected(faults: list[dict[str, object]]) -> float:
 def test_collections_at_phases_of_their_own_cost_704_ranks_what_planned_ones_do_not() -> None:
     free = collected([])
     duration = {"duration": "1.465 s", "cv": 0.01}
-    private = collected(
-        [{"kind": "garbage-collection", "every_steps": 265, "phase": "private", **duration}]
-    )
-    planned = collected(
-        [{"kind": "garbage-collection", "every_steps": 100, "phase": "common", **duration}]
-    )
+    private = collected([{"kind": "garbage-collection", "every_steps": 265, "phase": "private", **duration}])
+    planned = collected([{"kind": "garbage-collection", "every_steps": 100, "phase": "common", **duration}])
     assert private - free == pytest.approx(0.675, rel=0.25)
     assert planned - free == pytest.approx(0.015, rel=0.25)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import scenario, setting
 
 from simulator.engine import events
 from simulator.engine.cast import unfolded
@@ -16,7 +17,6 @@ from simulator.engine.choice import Choice, run_lanes
 from simulator.engine.fold import fold
 from simulator.engine.setting import Setting
 from simulator.network.collectives import Activity
-from small import scenario, setting
 from simulator.study.simulate import make_setting
 
 TINY = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocab": 8000}
@@ -37,9 +37,19 @@ def faults(draw: st.DrawFn) -> dict[str, Any]:
     """A fault of any kind on ranks."""
     kind = draw(
         st.sampled_from(
-            ["slow-compute", "slow-memory", "slow-host", "slow-loader", "host-stall"]
-            + ["garbage-collection", "kernel-jitter", "launch-jitter", "loader-jitter", "silicon-spread"]
-            + ["slow-nic"]
+            [
+                "slow-compute",
+                "slow-memory",
+                "slow-host",
+                "slow-loader",
+                "host-stall",
+                "garbage-collection",
+                "kernel-jitter",
+                "launch-jitter",
+                "loader-jitter",
+                "silicon-spread",
+                "slow-nic",
+            ]
         )
     )
     if kind in ("slow-compute", "slow-memory", "slow-host", "slow-loader"):
@@ -121,9 +131,7 @@ def test_a_folded_run_ends_every_step_of_every_rank_when_the_unfolded_one_does(
 class Quiet(Setting):
     """A setting whose collectives take no SMs and no HBM bandwidth."""
 
-    def activity(
-        self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str
-    ) -> Activity:
+    def activity(self, kind: str, ranks: tuple[int, ...], size_bytes: float, algorithm: str) -> Activity:
         found = super().activity(kind, ranks, size_bytes, algorithm)
         return replace(found, sms=0.0, hbm_bytes=0.0)
 
@@ -164,8 +172,9 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(engine: str) -> None:
         "faults": [{"kind": "kernel-jitter", "cv": 0.1}, {"kind": "launch-jitter", "cv": 0.2}],
         "run": {"steps": 3, "warmup": 0, "engine": engine},
     }
-    from simulator import simulate
     from small import values
+
+    from simulator import simulate
 
     one, other = (simulate(values(**noisy)).to_dict() for _ in range(2))
     assert one == other

@@ -84,9 +84,7 @@ def test_slices_nest() -> None:
 times = st.floats(0, 0.01).map(lambda value: value / 7)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 1), times, times, st.sampled_from(["compute", "dp"])), max_size=20)
-)
+@given(st.lists(st.tuples(st.integers(0, 1), times, times, st.sampled_from(["compute", "dp"])), max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_slices_nest_whatever_the_spans_are(spans: list[tuple[int, float, float, str]]) -> None:
     """Overlapping spans of one stream get tracks of their own; rounding never makes an overlap."""

@@ -23,9 +23,7 @@ def items(timeline: Timeline, lane: int | None = None, peak: float = PEAK) -> di
     weight = weights(timeline, peaks) if lane is None else np.eye(len(timeline.ranks))[lane]
     seconds = np.einsum("l,lsi->i", weight, book.seconds)
     return {
-        name: value
-        for name, value in zip(book.names, seconds.tolist(), strict=True)
-        if abs(value) > 1e-12
+        name: value for name, value in zip(book.names, seconds.tolist(), strict=True) if abs(value) > 1e-12
     }
 
 
@@ -47,9 +45,7 @@ operation = st.one_of(
 )  # fmt: skip
 
 
-def run(
-    program: list[tuple], ranks: int = 3, *, host: float = 1.0, moving: float = 1.0
-) -> Timeline:
+def run(program: list[tuple], ranks: int = 3, *, host: float = 1.0, moving: float = 1.0) -> Timeline:
     """Run a random program; `host` and `moving` scale what hosts and collectives take."""
     toy = Toy(ranks)
     toy.work(1.0)
@@ -214,9 +210,7 @@ def test_waiting_for_a_slower_rank_and_moving_bytes_are_apart() -> None:
     toy.work(1.0)
     toy.end_step()
     fast, slow = items(toy.timeline(), 0), items(toy.timeline(), 1)
-    assert fast == pytest.approx(
-        {causes.BELOW_PEAK: 3.0, causes.WAITING: 3.0, causes.exposed("tp"): 1.5}
-    )
+    assert fast == pytest.approx({causes.BELOW_PEAK: 3.0, causes.WAITING: 3.0, causes.exposed("tp"): 1.5})
     assert slow == pytest.approx({causes.BELOW_PEAK: 6.0, causes.exposed("tp"): 1.5})
 
 
@@ -315,9 +309,7 @@ def test_a_collective_that_another_stage_holds_up_is_bubble() -> None:
     build.device(1, 0, 2)
     norm = build.collective(2, 5, 6, last_rank=0, axis="world")
     build.device(0, 5, 6, "world", DeviceKind.COLLECTIVE, collective=norm, ready_s=5, issued_s=0)
-    mine = build.device(
-        1, 2, 6, "world", DeviceKind.COLLECTIVE, collective=norm, ready_s=2, issued_s=0
-    )
+    mine = build.device(1, 2, 6, "world", DeviceKind.COLLECTIVE, collective=norm, ready_s=2, issued_s=0)
     build.device(1, 6, 7, kind=DeviceKind.OPTIMIZER, ready_s=6, issued_s=0, blocker=mine)
     assert items(build.timeline([0, 7]), 1) == pytest.approx(
         {causes.BELOW_PEAK: 2.0, causes.BUBBLE: 3.0, "exposed world communication": 1.0,
@@ -352,9 +344,7 @@ def test_sharded_groups_count_as_data_parallel() -> None:
         build = Builder(1)
         row = build.collective(1, 1, 3, 0, axis=axis)
         build.device(0, 0, 1)
-        gather = build.device(
-            0, 1, 3, "dp", DeviceKind.COLLECTIVE, collective=row, ready_s=1, issued_s=0
-        )
+        gather = build.device(0, 1, 3, "dp", DeviceKind.COLLECTIVE, collective=row, ready_s=1, issued_s=0)
         build.device(0, 3, 4, ready_s=3, issued_s=0, blocker=gather)
         assert items(build.timeline([0, 4]))[causes.exposed("dp")] == pytest.approx(2.0)
 
@@ -366,9 +356,7 @@ def test_lanes_count_by_the_ranks_that_they_stand_for() -> None:
     build = Builder((Lane(0, 0, 0, multiplicity=3), Lane(3, 0, 0, multiplicity=1)))
     build.device(0, 0, 4, model_flops=400.0)
     build.device(1, 0, 4, model_flops=0.0)
-    assert items(build.timeline([0, 4])) == pytest.approx(
-        {causes.MODEL: 3.0, causes.BELOW_PEAK: 1.0}
-    )
+    assert items(build.timeline([0, 4])) == pytest.approx({causes.MODEL: 3.0, causes.BELOW_PEAK: 1.0})
 
 
 def test_in_a_mixed_fleet_mfu_is_all_flops_over_all_peaks() -> None:

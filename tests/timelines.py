@@ -101,9 +101,7 @@ class Builder:
 def columns(cls: type, rows: list[dict[str, float]]) -> dict[str, NDArray[np.generic]]:
     """Rows as arrays of the types that the timeline's class declares."""
     return {
-        name: np.array(
-            [row[name] for row in rows], dtype=np.int64 if kind == "Ints" else np.float64
-        )
+        name: np.array([row[name] for row in rows], dtype=np.int64 if kind == "Ints" else np.float64)
         for name, kind in cls.__annotations__.items()
     }
 
@@ -176,9 +174,7 @@ class Toy:
 
     def wait(self, event_of: str, stream: str = "compute") -> None:
         """The next work on `stream` waits for what `event_of` has so far."""
-        self.waits.setdefault(stream, []).append(
-            (self.clock[event_of].copy(), self.last[event_of].copy())
-        )
+        self.waits.setdefault(stream, []).append((self.clock[event_of].copy(), self.last[event_of].copy()))
 
     def block(self, duration: object, kind: HostKind) -> None:
         duration = np.broadcast_to(np.asarray(duration, dtype=float), (self.ranks,))
@@ -235,9 +231,7 @@ class Cluster128:
         shape = (self.steps, self.segments + 1, ranks)  # the last segment is the optimizer
         work = self.segment_s / speed * np.exp(self.jitter * rng.standard_normal(shape))
         if self.lengths:
-            work[:, :-1] *= np.exp(
-                self.lengths * rng.standard_normal((self.steps, self.segments, ranks))
-            )
+            work[:, :-1] *= np.exp(self.lengths * rng.standard_normal((self.steps, self.segments, ranks)))
         delay = np.zeros(shape)
         if self.late_rank >= 0:
             delay[:, 0, self.late_rank] = self.late_s
@@ -246,17 +240,13 @@ class Cluster128:
     def _run(self, work, delay, node, role) -> Timeline:
         steps, segments, ranks = work.shape
         clock, comm = np.zeros(ranks), np.zeros(self.stages)
-        parts = {
-            name: [] for name in ("start", "end", "kind", "stream", "step", "collective", "ready")
-        }
+        parts = {name: [] for name in ("start", "end", "kind", "stream", "step", "collective", "ready")}
         table = {name: [] for name in ("begin", "end", "first", "last")}
         edges = [clock]
         group = [np.flatnonzero(role == stage) for stage in range(self.stages)]
 
         def add(start, end, kind, stream, step, collective):
-            for name, value in zip(
-                parts, (start, end, kind, stream, step, collective, start), strict=True
-            ):
+            for name, value in zip(parts, (start, end, kind, stream, step, collective, start), strict=True):
                 parts[name].append(np.broadcast_to(value, ranks))
 
         for step in range(steps):
@@ -275,9 +265,7 @@ class Cluster128:
                     -1,
                 )
                 if not optimizer:
-                    begin = np.array(
-                        [max(clock[members].max(), comm[s]) for s, members in enumerate(group)]
-                    )
+                    begin = np.array([max(clock[members].max(), comm[s]) for s, members in enumerate(group)])
                     arrival = np.maximum(clock, comm[role])
                     comm = begin + self.collective_s
                     number = len(table["begin"]) * self.stages
@@ -304,8 +292,7 @@ def _bulk(parts, table, edges, node, role, collective_s) -> Timeline:
         model_flops=np.zeros(n), sm_share=unknown, bytes=unknown,
     )  # fmt: skip
     flat = {
-        name: np.concatenate([np.asarray(v, dtype=float) for v in values])
-        for name, values in table.items()
+        name: np.concatenate([np.asarray(v, dtype=float) for v in values]) for name, values in table.items()
     }
     count = len(flat["begin"])
     collectives = Collectives(

@@ -92,17 +92,11 @@ class Causes:
     def axis_of_spans(self, timeline: Timeline) -> Ints:
         """The item of each device span's axis: by its collective, else by its stream's name."""
         device, table = timeline.device, timeline.collectives
-        by_stream = np.array(
-            [self._of_group(name.split("-")[0]) for name in timeline.streams] or [0]
-        )
+        by_stream = np.array([self._of_group(name.split("-")[0]) for name in timeline.streams] or [0])
         result = by_stream[device.stream]
         used = set(np.unique(table.axis).tolist())
         by_name = np.array(
-            [
-                self._of_group(name) if index in used else 0
-                for index, name in enumerate(timeline.names)
-            ]
-            or [0]
+            [self._of_group(name) if index in used else 0 for index, name in enumerate(timeline.names)] or [0]
         )
         known = device.collective >= 0
         result[known] = by_name[table.axis[device.collective[known]]]

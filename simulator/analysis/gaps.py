@@ -97,9 +97,7 @@ class _Walk:
         self.device = timeline.device
         self.done: list[Pieces] = []
         streams = main_streams(timeline)
-        self.is_main: Bools = (
-            streams[self.device.stream] if len(self.device) else np.empty(0, np.bool_)
-        )
+        self.is_main: Bools = streams[self.device.stream] if len(self.device) else np.empty(0, np.bool_)
         self._order_streams()
         self._order_host()
         self._communication()
@@ -172,9 +170,7 @@ class _Walk:
         self._explain(rank, low, high, row)
         return Pieces.joined(self.done)
 
-    def _emit(
-        self, rank: Ints, start: Floats, end: Floats, cause: Ints, row: Ints | None = None
-    ) -> None:
+    def _emit(self, rank: Ints, start: Floats, end: Floats, cause: Ints, row: Ints | None = None) -> None:
         keep = end > start
         if keep.any():
             rows = np.full(int(keep.sum()), -1, dtype=np.int64) if row is None else row[keep]
@@ -201,9 +197,7 @@ class _Walk:
         np.maximum.at(last, rank, end)
         return (
             np.concatenate([rank, seen]),
-            np.concatenate(
-                [reached[:-1] if len(main) else reached, np.maximum(last, origin)[seen]]
-            ),
+            np.concatenate([reached[:-1] if len(main) else reached, np.maximum(last, origin)[seen]]),
             np.concatenate([start, finish[seen]]),
             np.concatenate([main, np.full(len(seen), -1, dtype=np.int64)]),
         )
@@ -290,9 +284,7 @@ class _Walk:
         chased = waited_for >= 0
         return rank[chased], low[chased], synced[chased], waited_for[chased]
 
-    def _synchronised(
-        self, rank: Ints, low: Floats, owner: Ints, span: Ints
-    ) -> tuple[Floats, Ints]:
+    def _synchronised(self, rank: Ints, low: Floats, owner: Ints, span: Ints) -> tuple[Floats, Ints]:
         """End of the last synchronisation in each gap (inf if none) and the side span it waited
         for, or -1.
         """
@@ -305,9 +297,7 @@ class _Walk:
         end = self.host_end[span]
         synced[owner] = end  # spans are in order of time: the last one stays
         side = self.side_by_end
-        place = last_at_or_before(
-            self.device.rank[side], self.device.end_s[side], rank[owner], end + _TIE
-        )
+        place = last_at_or_before(self.device.rank[side], self.device.end_s[side], rank[owner], end + _TIE)
         found = side[np.maximum(place, 0)] if len(side) else np.zeros(len(owner), dtype=np.int64)
         from_ = np.maximum(np.maximum(self.host_start[span], low[owner]), end - _SYNC_RETURN_S)
         good = (place >= 0) & (self.device.end_s[found] > from_) if len(side) else place >= 0

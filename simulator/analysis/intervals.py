@@ -63,9 +63,7 @@ def covered(rank: Ints, start_s: Floats, end_s: Floats, lanes: int, least: int =
     return _time_where(ranks, times, depth >= least, lanes)
 
 
-def overlap(
-    one: tuple[Ints, Floats, Floats], other: tuple[Ints, Floats, Floats], lanes: int
-) -> Floats:
+def overlap(one: tuple[Ints, Floats, Floats], other: tuple[Ints, Floats, Floats], lanes: int) -> Floats:
     """Time covered by intervals of both sets at once, for each rank, shape (lanes,).
 
     A set is (rank, start_s, end_s). |A and B| = |A| + |B| - |A or B|, each a union.
@@ -85,9 +83,7 @@ def union(rank: Ints, start_s: Floats, end_s: Floats) -> tuple[Ints, Floats, Flo
     return ranks[opens], starts, ends
 
 
-def clip(
-    spans: tuple[Ints, Floats, Floats], low_s: Floats, high_s: Floats
-) -> tuple[Ints, Floats, Floats]:
+def clip(spans: tuple[Ints, Floats, Floats], low_s: Floats, high_s: Floats) -> tuple[Ints, Floats, Floats]:
     """The parts of (rank, start_s, end_s) inside each rank's window, bounds of shape (lanes,)."""
     rank, start, end = spans
     start, end = np.maximum(start, low_s[rank]), np.minimum(end, high_s[rank])

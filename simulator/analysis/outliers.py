@@ -54,7 +54,7 @@ def machines(
     """
     nodes, index = np.unique(node, return_inverse=True)
     middle = _medians(values, index, len(nodes), ranks)
-    size = np.bincount(index, weights=ranks)
+    size = np.bincount(index, weights=ranks).astype(np.float64)
     centre = weighted_median(middle, size)
     per_node = float(np.median(np.minimum(size, np.bincount(index))))
     scale, freedom = _scale(np.abs(values - middle[index]), ranks, len(nodes))
@@ -79,9 +79,7 @@ def ranks_of_machines(
     excess = values - _medians(values, index, len(nodes), ranks)[index]
     scale, freedom = _scale(np.abs(excess), ranks, len(nodes))
     lanes = np.arange(len(values))
-    return _above(
-        excess, lanes, max(scale, _SCALE_FLOOR), freedom, false_alarms=false_alarms, least=least
-    )
+    return _above(excess, lanes, max(scale, _SCALE_FLOOR), freedom, false_alarms=false_alarms, least=least)
 
 
 def _medians(values: Floats, index: Ints, groups: int, weights: Floats) -> Floats:
@@ -110,7 +108,7 @@ def _scale(deviations: Floats, ranks: Floats, nodes: int) -> tuple[float, float]
 def _above(
     excess: Floats, units: Ints, scale: float, freedom: float, *, false_alarms: float, least: float
 ) -> tuple[Outlier, ...]:
-    from scipy.special import stdtr  # noqa: PLC0415
+    from scipy.special import stdtr
 
     p_value = np.minimum(1.0, len(units) * stdtr(freedom, -excess / scale))
     found = np.flatnonzero((p_value <= false_alarms) & (excess >= least))

@@ -208,9 +208,7 @@ def _recomputed(timeline: Timeline, weight: Floats, first_step: int) -> float:
 
 
 def _memory(memory: MemoryLike, scenario: Scenario) -> Memory:
-    capacity = min(
-        gpu.memory_bytes for gpu in (scenario.cluster.gpu, *scenario.cluster.node_gpus.values())
-    )
+    capacity = min(gpu.memory_bytes for gpu in (scenario.cluster.gpu, *scenario.cluster.node_gpus.values()))
     return Memory(
         peak_bytes=memory.peak_bytes,
         parameters_bytes=memory.parameters_bytes,

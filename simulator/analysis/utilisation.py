@@ -62,8 +62,7 @@ def utilisation(timeline: Timeline, first_step: int = 0) -> Utilisation:
     everything = spans(np.ones(len(device), dtype=np.bool_))
     busy = covered(*everything, lanes)
     by_kind = {
-        kind: covered(*_host_spans(timeline, host.kind == kind, low, high), lanes)
-        for kind in HostKind
+        kind: covered(*_host_spans(timeline, host.kind == kind, low, high), lanes) for kind in HostKind
     }
     return Utilisation(
         window_s=high - low,
@@ -78,9 +77,7 @@ def utilisation(timeline: Timeline, first_step: int = 0) -> Utilisation:
     )
 
 
-def _host_spans(
-    timeline: Timeline, mask: Bools, low: Floats, high: Floats
-) -> tuple[Ints, Floats, Floats]:
+def _host_spans(timeline: Timeline, mask: Bools, low: Floats, high: Floats) -> tuple[Ints, Floats, Floats]:
     host = timeline.host
     return clip((host.rank[mask], host.start_s[mask], host.end_s[mask]), low, high)
 

@@ -113,9 +113,7 @@ def _split(timeline: Timeline, row: Ints, length: Floats, peak: Floats) -> dict[
     busy = np.minimum(_or(device.busy_s[row], duration), duration)
     alone = _or(device.alone_s[row], busy)
     fault = _or(device.fault_s[row], 0.0)
-    model = (
-        np.where(device.model_flops[row] > 0, device.model_flops[row], 0.0) / peak[device.rank[row]]
-    )
+    model = np.where(device.model_flops[row] > 0, device.model_flops[row], 0.0) / peak[device.rank[row]]
     return {
         MODEL: part * model,
         "": part * (alone - model),
@@ -169,9 +167,7 @@ def weights(timeline: Timeline, peak_flops_per_s: Floats) -> Floats:
     return result
 
 
-def waterfall(
-    book: Ledger, weight: Floats, first_step: int, step_time_s: float
-) -> tuple[Item, ...]:
+def waterfall(book: Ledger, weight: Floats, first_step: int, step_time_s: float) -> tuple[Item, ...]:
     """The items over the measured steps, from `first_step` on; they add up to `step_time_s`.
 
     Where the timeline has the spans of some lanes only, these stand for all: their items are scaled

@@ -66,7 +66,7 @@ def _help() -> str:
 
 
 def _application(verb: str) -> Any:
-    import typer  # noqa: PLC0415
+    import typer
 
     file = _file_of(verb)
     assert file is not None
@@ -85,11 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
         print(_help())
         sys.exit(0)
     if given[0] == "--version":
-        from simulator import __version__  # noqa: PLC0415
+        from simulator import __version__
 
         print(f"trainsim {__version__}")
         sys.exit(0)
-    from simulator.errors import TrainsimError, nearest  # noqa: PLC0415
+    from simulator.errors import TrainsimError, nearest
 
     verb, *rest = given
     if verb not in verbs():

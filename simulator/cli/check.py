@@ -15,9 +15,9 @@ def command(
 
     Example: trainsim check my-run.yaml
     """
-    from simulator.network import fabric  # noqa: PLC0415
-    from simulator.study.memory import check_memory  # noqa: PLC0415
-    from simulator.study.simulate import load, make_setting  # noqa: PLC0415
+    from simulator.network import fabric
+    from simulator.study.memory import check_memory
+    from simulator.study.simulate import load, make_setting
 
     loaded = load(scenario, overrides(settings))
     memory = check_memory(loaded, allow_oom=allow_oom)
@@ -33,7 +33,7 @@ def command(
     if as_json:
         print_json({"ok": True, **about})
         return
-    from simulator.units import show_bytes  # noqa: PLC0415
+    from simulator.units import show_bytes
 
     print(
         f"{loaded.name}: fine. {loaded.model.name} on {loaded.cluster.gpus} GPUs, "

@@ -17,7 +17,7 @@ def command(
 
     Example: trainsim list models
     """
-    from simulator.errors import SpecError, nearest  # noqa: PLC0415
+    from simulator.errors import SpecError, nearest
 
     if what not in _ROWS:
         raise SpecError.of("list", f"'{what}': nothing of that kind{nearest(what, _ROWS)}")
@@ -25,20 +25,27 @@ def command(
     if as_json:
         print_json(rows)
         return
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, value in rows[0].items():
-        table.add_column(key.replace("_", " "), justify="left" if isinstance(value, str) else "right", overflow="fold")
+        table.add_column(
+            key.replace("_", " "), justify="left" if isinstance(value, str) else "right", overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(f"{v:,.4g}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v for v in row.values()))
+        table.add_row(
+            *(
+                f"{v:,.4g}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v
+                for v in row.values()
+            )
+        )
     show(table)
 
 
 def _models() -> list[dict[str, Any]]:
-    from simulator.model import model, models  # noqa: PLC0415
-    from simulator.model.flops import parameters  # noqa: PLC0415
-    from simulator.spec import LayerList  # noqa: PLC0415
+    from simulator.model import model, models
+    from simulator.model.flops import parameters
+    from simulator.spec import LayerList
 
     rows = []
     for name in models():
@@ -48,13 +55,18 @@ def _models() -> list[dict[str, Any]]:
             rows.append({"model": name, "parameters_M": total / 1e6, "layers": len(one.layers), "hidden": 0})
         else:
             rows.append(
-                {"model": name, "parameters_M": parameters(one).total / 1e6, "layers": one.layers, "hidden": one.hidden}
+                {
+                    "model": name,
+                    "parameters_M": parameters(one).total / 1e6,
+                    "layers": one.layers,
+                    "hidden": one.hidden,
+                }
             )
     return rows
 
 
 def _gpus() -> list[dict[str, Any]]:
-    from simulator.hardware import gpu, gpus  # noqa: PLC0415
+    from simulator.hardware import gpu, gpus
 
     return [
         {
@@ -70,14 +82,14 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _clusters() -> list[dict[str, Any]]:
-    from simulator.scenario import load_topology, topologies  # noqa: PLC0415
+    from simulator.scenario import load_topology, topologies
 
     found = [load_topology(name) for name in topologies()]
     return [{"cluster": one.name, "family": one.family, "gpu": one.gpu} for one in found]
 
 
 def _scenarios() -> list[dict[str, Any]]:
-    from simulator.scenario import bundled, scenarios  # noqa: PLC0415
+    from simulator.scenario import bundled, scenarios
 
     rows = []
     for name in scenarios():
@@ -87,16 +99,23 @@ def _scenarios() -> list[dict[str, Any]]:
 
 
 def _stacks() -> list[dict[str, Any]]:
-    from simulator.hardware import stack, stacks  # noqa: PLC0415
+    from simulator.hardware import stack, stacks
 
-    return [{"stack": name, "launch_us": stack(name).launch_time_s * 1e6, "source": stack(name).source} for name in stacks()]
+    return [
+        {"stack": name, "launch_us": stack(name).launch_time_s * 1e6, "source": stack(name).source}
+        for name in stacks()
+    ]
 
 
 def _faults() -> list[dict[str, Any]]:
-    from simulator.faults import kinds  # noqa: PLC0415
+    from simulator.faults import kinds
 
     return [
-        {"fault": name, "size": ", ".join(cls.__dataclass_fields__), "about": (cls.__doc__ or "").strip().partition("\n")[0]}
+        {
+            "fault": name,
+            "size": ", ".join(cls.__dataclass_fields__),
+            "about": (cls.__doc__ or "").strip().partition("\n")[0],
+        }
         for name, cls in sorted(kinds().items())
     ]
 

@@ -18,8 +18,8 @@ def command(
 
     Example: trainsim new my-run.yaml
     """
-    from simulator.errors import SpecError  # noqa: PLC0415
-    from simulator.scenario.template import TEMPLATE  # noqa: PLC0415
+    from simulator.errors import SpecError
+    from simulator.scenario.template import TEMPLATE
 
     if file is None:
         print(TEMPLATE, end="")

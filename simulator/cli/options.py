@@ -23,9 +23,7 @@ SetOption = Annotated[
     typer.Option("--set", metavar="A.B=VALUE", help="Override a field; may be given several times."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AllowOom = Annotated[
-    bool, typer.Option("--allow-oom", help="Simulate even what does not fit in memory.")
-]
+AllowOom = Annotated[bool, typer.Option("--allow-oom", help="Simulate even what does not fit in memory.")]
 
 
 def overrides(settings: list[str] | None) -> dict[str, str]:
@@ -46,7 +44,7 @@ def print_json(value: Any) -> None:
 
 def show(renderable: Any) -> None:
     """Print with rich, in 80 columns where the terminal is not wider or there is none."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     console = Console(highlight=False)
     console = Console(highlight=False, width=max(80, console.width) if console.is_terminal else 80)
@@ -95,10 +93,10 @@ def progress(total: int, what: str, *, after_s: float = 2.0) -> Iterator[Callabl
     if not sys.stderr.isatty():
         yield lambda done: None
         return
-    import time  # noqa: PLC0415
+    import time
 
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
         TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),

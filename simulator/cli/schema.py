@@ -10,6 +10,6 @@ def command() -> None:
 
     Example: trainsim schema > scenario.schema.json
     """
-    from simulator.scenario import schema  # noqa: PLC0415
+    from simulator.scenario import schema
 
     print_json(schema())

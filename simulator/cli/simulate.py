@@ -28,9 +28,7 @@ def command(
     trace: Annotated[
         Path | None, typer.Option(help="Write a trace for Perfetto (ui.perfetto.dev); .gz packs it.")
     ] = None,
-    trace_ranks: Annotated[
-        str | None, typer.Option(help="Ranks in the trace, for instance 0,8,17.")
-    ] = None,
+    trace_ranks: Annotated[str | None, typer.Option(help="Ranks in the trace, for instance 0,8,17.")] = None,
     engine: Annotated[str | None, typer.Option(help="auto, events or lanes.")] = None,
     allow_oom: AllowOom = False,
 ) -> None:
@@ -38,7 +36,7 @@ def command(
 
     Example: trainsim simulate gpt2-xl-ddp --set overlap.grad_reduce=false --trace step.json
     """
-    from simulator.study.simulate import load, simulate  # noqa: PLC0415
+    from simulator.study.simulate import load, simulate
 
     check_writable(trace)
     changes = overrides(settings)
@@ -49,7 +47,7 @@ def command(
     with progress(loaded.run.steps, "steps") as done:
         result = simulate(loaded, allow_oom=allow_oom, links=trace is not None, progress=done)
     if trace is not None:
-        from simulator.report.trace import choose, write_trace  # noqa: PLC0415
+        from simulator.report.trace import choose, write_trace
 
         with whole_file(trace) as stream:
             chosen = choose(result.timeline, ranks)
@@ -57,13 +55,13 @@ def command(
     if as_json:
         print_json(result.to_dict())
         return
-    from simulator.report.table import page  # noqa: PLC0415
+    from simulator.report.table import page
 
     show(page(result))
 
 
 def _ranks(text: str | None) -> list[int] | None:
-    from simulator.errors import SpecError  # noqa: PLC0415
+    from simulator.errors import SpecError
 
     if text is None:
         return None

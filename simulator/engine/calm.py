@@ -1,6 +1,7 @@
 """What collectives take, and what they take from kernels beside them, with every rank at full speed.
 
-The event engine runs a few steps on the folded cluster, faults of links kept; the lanes engine takes durations from there.
+The event engine runs a few steps on the folded cluster, faults of links kept; the lanes engine takes
+durations from there.
 Where nothing contends they are those of an idle fabric, so the two engines agree exactly.
 """
 
@@ -109,16 +110,13 @@ def calm_setting(setting: Setting) -> Setting:
     kept: list[Effect] = [
         effect
         for effect in setting.effects
-        if isinstance(effect, Traffic)
-        or (isinstance(effect, Factor) and effect.resource is Resource.LINK)
+        if isinstance(effect, Traffic) or (isinstance(effect, Factor) and effect.resource is Resource.LINK)
     ]
     return replace(
         setting,
         scenario=replace(
             scenario,
-            dataloader=replace(
-                scenario.dataloader, load_time=Distribution("constant", load.mean)
-            ),
+            dataloader=replace(scenario.dataloader, load_time=Distribution("constant", load.mean)),
             run=replace(scenario.run, steps=_steps(setting), warmup=0),
         ),
         effects=tuple(kept),
@@ -131,9 +129,9 @@ def calm_setting(setting: Setting) -> Setting:
 def _steps(setting: Setting) -> int:
     """Links whose state changes between steps need all of them."""
     for effect in setting.effects:
-        moves = isinstance(effect, Traffic) or (
-            isinstance(effect, Factor) and effect.resource is Resource.LINK
-        )
+        if not isinstance(effect, Traffic | Factor):
+            continue
+        moves = isinstance(effect, Traffic) or effect.resource is Resource.LINK
         if moves and any(w.start > 0 or np.isfinite(w.end) for w in effect.windows):
             return setting.steps
     return min(CALM_STEPS, setting.steps)
@@ -150,7 +148,7 @@ def run_calm(setting: Setting, axes: Axes) -> Calm:
     meetings = play.recorder.collectives
     for lane, item, *_, step, meeting, busy, alone, fault in play.recorder.device:
         if meeting >= 0:
-            _, begin, end, ideals[id(item.work)], *_ = meetings[meeting]
+            begin, end, ideals[id(item.work)] = meetings[meeting][1:4]
             durations.setdefault((id(item.work), step), {})[lane] = end - begin
         elif isinstance(item.work, Launch):
             extra = busy - alone - fault

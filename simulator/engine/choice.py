@@ -79,33 +79,29 @@ def _noise_fits(setting: Setting) -> None:
         )
 
 
-def run(
-    setting: Setting, *, links: bool = False, progress: Callable[[int], None] | None = None
-) -> Timeline:
+def run(setting: Setting, *, links: bool = False, progress: Callable[[int], None] | None = None) -> Timeline:
     """Simulate all steps with the engine that the scenario asks for, or the fitting one.
 
     The timeline's `meta` says which engine ran ("engine") and why ("engine_why").
     """
-    from simulator.engine.fold import fold  # noqa: PLC0415
+    from simulator.engine.fold import fold
 
     fold_it = setting.scenario.run.fold or setting.scenario.run.engine == "lanes"
     cast = fold(setting) if fold_it else unfolded(setting)
     choice = choose_engine(setting, cast)
     if choice.engine == "lanes":
         return run_lanes(setting, choice, progress)
-    from simulator.engine import events  # noqa: PLC0415
+    from simulator.engine import events
 
     return events.run(cast, links=links, about={"engine_why": choice.why}, progress=progress)
 
 
-def run_lanes(
-    setting: Setting, choice: Choice, progress: Callable[[int], None] | None = None
-) -> Timeline:
+def run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None] | None = None) -> Timeline:
     """Simulate with arrays; spans are kept of some ranks of every class."""
-    from simulator.engine.calm import run_calm  # noqa: PLC0415
-    from simulator.engine.lane_axes import Axes  # noqa: PLC0415
-    from simulator.engine.lane_record import LaneRecorder, choose  # noqa: PLC0415
-    from simulator.engine.lanes import Lanes  # noqa: PLC0415
+    from simulator.engine.calm import run_calm
+    from simulator.engine.lane_axes import Axes
+    from simulator.engine.lane_record import LaneRecorder, choose
+    from simulator.engine.lanes import Lanes
 
     _noise_fits(setting)
     axes = Axes(setting.mesh)

@@ -24,7 +24,7 @@ def key(*parts: Any) -> np.uint64:
     return np.uint64(int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little"))
 
 
-def keys(values: Ints) -> Words:
+def keys(values: Ints | Words) -> Words:
     """A hash of each whole number (the finaliser of splitmix64; Steele, Lea and Flood 2014)."""
     words = np.asarray(values).astype(np.uint64) + _GOLDEN
     words = (words ^ (words >> np.uint64(30))) * _MIX[0]

@@ -82,9 +82,7 @@ def _timeline(play_: Play, cast: Cast, about: Mapping[str, object]) -> Timeline:
     )
 
 
-def play(
-    cast: Cast, *, links: bool = False, progress: Callable[[int], None] | None = None
-) -> Play:
+def play(cast: Cast, *, links: bool = False, progress: Callable[[int], None] | None = None) -> Play:
     """Simulate all steps of a cast; the rows are left as they were recorded."""
     env = simpy.Environment()
     recorder = Recorder(cast.setting, cast.lanes)
@@ -103,14 +101,10 @@ def _loader_spans(loaders: list[Loader]) -> LoaderSpans:
     if not rows:
         return LoaderSpans.none()
     lane, worker, batch, start, end = zip(*rows, strict=True)
-    return LoaderSpans(
-        np.array(lane), np.array(worker), np.array(batch), np.array(start), np.array(end)
-    )
+    return LoaderSpans(np.array(lane), np.array(worker), np.array(batch), np.array(start), np.array(end))
 
 
-def _run_to_end(
-    env: simpy.Environment, lanes: list[LaneState], meetings: Meetings, steps: int
-) -> None:
+def _run_to_end(env: simpy.Environment, lanes: list[LaneState], meetings: Meetings, steps: int) -> None:
     finished = env.event()
     running = len(lanes)
 

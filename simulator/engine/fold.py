@@ -74,9 +74,7 @@ def _rank_words(setting: Setting) -> Words:
     words = combine(keys(setting.stage_of_rank), keys(setting.gpu_of_rank))
     for effect in setting.effects:
         match effect:
-            case Factor(resource, targets, windows, factor, worker) if (
-                resource is not Resource.LINK
-            ):
+            case Factor(resource, targets, windows, factor, worker) if resource is not Resource.LINK:
                 words[list(targets)] += key("factor", resource, windows, factor, worker)
             case Pause():
                 about = (effect.step, effect.duration_s, effect.position, effect.kind, effect.name)
@@ -129,8 +127,7 @@ def _refine(setting: Setting) -> _Colours:
     meetings = list(_meetings(setting))
     ranks, links = _rank_words(setting), _link_words(setting)
     loads = [
-        [_Loads(*load, len(meeting.table), len(links)) for load in meeting.loads]
-        for meeting in meetings
+        [_Loads(*load, len(meeting.table), len(links)) for load in meeting.loads] for meeting in meetings
     ]
     count = 0
     while True:
@@ -185,9 +182,7 @@ def _meetings(setting: Setting) -> Iterator[Meeting]:
                 continue
             ranks = tuple(meeting.table[0].tolist())
             chosen = setting.activity(kind, ranks, size, algorithm).algorithm
-            meeting.loads.append(
-                wire(fabric, kind, setting.place[meeting.table], algorithm=chosen)
-            )
+            meeting.loads.append(wire(fabric, kind, setting.place[meeting.table], algorithm=chosen))
         yield meeting
     for ends in sends:
         yield send_meeting(setting, *ends)
@@ -271,9 +266,7 @@ class _Quotient:
             if colour not in made:
                 members = meeting.table[first[colour]]
                 lanes = np.unique(self.lane_of_rank[members])
-                made[colour] = Group(
-                    meeting.name, colour, tuple(lanes.tolist()), tuple(members.tolist())
-                )
+                made[colour] = Group(meeting.name, colour, tuple(lanes.tolist()), tuple(members.tolist()))
             result.append(made[colour])
         return tuple(result)
 

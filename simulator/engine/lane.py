@@ -39,7 +39,7 @@ class Speeds:
             event = simpy.Event(self._env)
             event.callbacks.append(self._update)
             event._ok, event._value = True, None
-            self._env.schedule(event, priority=2)  # after all else at this time
+            self._env.schedule(event, priority=2)  # type: ignore[arg-type]  # after all else at this time
         self._changed[lane] = None
 
     def _update(self, _: simpy.Event) -> None:
@@ -215,4 +215,3 @@ class LaneState:
 
     def factor(self, resource: Resource, step: int) -> float:
         return step_factor(self._factors[resource], step)
-

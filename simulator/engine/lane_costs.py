@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,9 +133,7 @@ class StageCosts:
         self._key, self._now_edges, self._now, self._table = self._gpu_speeds(step)
         self._now_times = self._times.setdefault(self._key, {})
 
-    def _gpu_speeds(
-        self, step: int
-    ) -> tuple[object, tuple[float, ...], tuple[Ints, ...], NDArray[np.float64]]:
+    def _gpu_speeds(self, step: int) -> Any:
         """(key, edges, kind of GPU and speed of each rank from each edge on, the kinds' table)."""
         both = [*self._factors[Resource.SM], *self._factors[Resource.HBM]]
         key = tuple(step_factor([factor], step) for _, _, factor in both)

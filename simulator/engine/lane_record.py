@@ -54,9 +54,7 @@ class LaneRecorder:
         self._calm = calm
         ranks = np.array(sorted(shown), dtype=np.int64)
         stage = setting.stage_of_rank[ranks]
-        self.lanes: tuple[Lane, ...] = tuple(
-            lane_for(setting, rank, shown[rank]) for rank in ranks.tolist()
-        )
+        self.lanes: tuple[Lane, ...] = tuple(lane_for(setting, rank, shown[rank]) for rank in ranks.tolist())
         self._lanes_of = [np.flatnonzero(stage == s) for s in range(len(setting.scripts))]
         self._places = [setting.number_in_stage[ranks[lanes]] for lanes in self._lanes_of]
         self._index: dict[tuple[int, tuple[int, ...]], Ints] = {}
@@ -80,9 +78,7 @@ class LaneRecorder:
 
     # ------------------------------------------------------------------------------------- recording
 
-    def host(
-        self, stage: int, start: Floats, until: Floats, kind: HostKind, name: str, step: int
-    ) -> None:
+    def host(self, stage: int, start: Floats, until: Floats, kind: HostKind, name: str, step: int) -> None:
         begin, end = self.pick(stage, start), self.pick(stage, until)
         blocked = np.flatnonzero(end > begin)
         if not len(blocked):

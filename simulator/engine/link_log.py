@@ -39,10 +39,7 @@ def utilisation(
     loads = _loads(routes, np.unique(route).tolist())
     moved = {link: sum(per_byte for _, per_byte in users) for link, users in loads.items()}
     chosen = sorted(sorted(loads, key=lambda link: (-moved[link], link))[:most])
-    return {
-        name(link): _series(time, route, change, loads[link], float(capacity[link]))
-        for link in chosen
-    }
+    return {name(link): _series(time, route, change, loads[link], float(capacity[link])) for link in chosen}
 
 
 def _loads(routes: Sequence[Route], used: list[int]) -> dict[int, list[tuple[int, float]]]:

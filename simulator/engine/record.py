@@ -42,7 +42,9 @@ class Recorder:
     def __init__(self, setting: Setting, lanes: Sequence[Lane]):
         self._setting = setting
         self.lanes = tuple(lanes)
-        self.device: list[tuple[int, Item, float, float, float, float, int, int, int, float, float, float]] = []
+        self.device: list[
+            tuple[int, Item, float, float, float, float, int, int, int, float, float, float]
+        ] = []
         self.host: list[tuple[int, float, float, int, str, int]] = []
         self.collectives: list[tuple[Item, float, float, float, float, int, int]] = []
 
@@ -115,9 +117,7 @@ class Recorder:
 
     def _collectives(self, names: Names) -> Collectives:
         rows = self.collectives
-        items, begin, end, ideal, first, last, members = (
-            zip(*rows, strict=True) if rows else ((),) * 7
-        )
+        items, begin, end, ideal, first, last, members = zip(*rows, strict=True) if rows else ((),) * 7
         works = [item.work for item in items]
         return Collectives(
             kind=_ints([names(getattr(work, "kind", "send-recv")) for work in works]),
@@ -175,5 +175,3 @@ def _ints(values: Sequence[float]) -> NDArray[np.int64]:
 
 def _floats(values: Sequence[float]) -> NDArray[np.float64]:
     return np.array(values, dtype=np.float64)
-
-

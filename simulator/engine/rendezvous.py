@@ -61,9 +61,7 @@ class Meetings:
         key = (work.group, group.number, count)
         meeting = self._open.get(key)
         if meeting is None:
-            activity, route = self._plan(
-                work.kind, group.name, group.ranks, work.size_bytes, work.algorithm
-            )
+            activity, route = self._plan(work.kind, group.name, group.ranks, work.size_bytes, work.algorithm)
             meeting = self._open[key] = Meeting(activity, route, len(group.lanes))
         self._arrive(key, meeting, stream, op)
 
@@ -104,7 +102,10 @@ class Meetings:
         known = self._plans.get(key)
         if known is None:
             activity = self._cast.setting.activity(kind, ranks, size_bytes, algorithm)
-            known = self._plans[key] = (activity, self._flows.route(activity, *self._cast.wire(activity, name, ranks[0])))
+            known = self._plans[key] = (
+                activity,
+                self._flows.route(activity, *self._cast.wire(activity, name, ranks[0])),
+            )
         return known
 
     def _ideal(self, activity: Activity) -> float:

@@ -176,7 +176,7 @@ class Setting:
         if not noises:
             return None
         script = self.scripts[stage].step(step)
-        kernels = np.array([item.work.segment.launches for item in script.launch_items])
+        kernels = np.array([item.launches for item in script.launch_items])
         ranks = np.flatnonzero(self.stage_of_rank == stage)
         result = np.ones((len(kernels), len(ranks)))
         for noise in noises:
@@ -260,5 +260,3 @@ def _effects(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tup
         )
         found.extend(effects(fault, context))
     return tuple(found)
-
-

@@ -216,4 +216,3 @@ def _start_copy(stream: Stream, op: Op) -> None:
     end = start + work.size_bytes / rate
     timer = lane.env.timeout(max(0.0, end - lane.env.now))
     timer.callbacks.append(lambda _: stream.complete(op, start))
-

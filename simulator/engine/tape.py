@@ -39,9 +39,7 @@ class Node:
 
 def _spans_stages(item: Item, spanning: frozenset[str]) -> bool:
     work = item.work
-    return isinstance(work, Send | Recv) or (
-        isinstance(work, Collective) and work.group in spanning
-    )
+    return isinstance(work, Send | Recv) or (isinstance(work, Collective) and work.group in spanning)
 
 
 def build_tape(
@@ -137,6 +135,8 @@ def _role(
 
 def _meeting_key(stage: int, item: Item, counts: Counter[tuple[Any, ...]]) -> tuple[Any, ...]:
     work = item.work
+    turn: tuple[Any, ...]
+    own: tuple[Any, ...]
     if isinstance(work, Send | Recv):
         ends = (stage, work.peer) if isinstance(work, Send) else (work.peer, stage)
         turn = ("send", *ends, work.tag)

@@ -66,8 +66,8 @@ def fault_kind(name: str) -> Callable[[type[_T]], type[_T]]:
 
 def kinds() -> Mapping[str, type[Any]]:
     """All registered kinds, the bundled ones and those of installed plug-ins."""
-    from importlib import import_module  # noqa: PLC0415
-    from importlib.metadata import entry_points  # noqa: PLC0415
+    from importlib import import_module
+    from importlib.metadata import entry_points
 
     for module in ("compute", "host", "loader", "network"):
         import_module(f"simulator.faults.{module}")
@@ -142,7 +142,9 @@ def ranks_of(place: Place, context: Context) -> NDArray[np.int64]:
         units = nodes if place.of == "node" else np.arange(context.ranks)
         count = round(place.fraction * len(units))
         chosen = context.rng("place").permutation(units)[:count]
-        return np.flatnonzero(np.isin(context.node_of_rank, chosen)) if place.of == "node" else np.sort(chosen)
+        return (
+            np.flatnonzero(np.isin(context.node_of_rank, chosen)) if place.of == "node" else np.sort(chosen)
+        )
     return np.arange(context.ranks)
 
 
@@ -182,9 +184,11 @@ def windows_of(when: When, context: Context, *, duration_s: float | None = None)
         end = when.to_s if when.to_s is not None else np.inf
         start = when.from_s or 0.0
         return (Window(start, min(end, start + duration_s) if duration_s else end),)
-    return tuple(Window(step, step + 1, in_steps=True) for step in repeated_steps(when, context)) if (
-        when.every_steps
-    ) else (Window(when.from_step or 0, np.inf if when.to_step is None else when.to_step, in_steps=True),)
+    return (
+        tuple(Window(step, step + 1, in_steps=True) for step in repeated_steps(when, context))
+        if (when.every_steps)
+        else (Window(when.from_step or 0, np.inf if when.to_step is None else when.to_step, in_steps=True),)
+    )
 
 
 def repeated_steps(when: When, context: Context, phase: int = 0) -> range:

@@ -51,12 +51,8 @@ def gpu(name: str) -> Gpu:
     if name not in gpus():
         raise SpecError.of("gpu", f"'{name}': no such GPU{nearest(name, gpus())}")
     entry = tomllib.loads((_DATA / "gpus" / f"{name}.toml").read_text(encoding="utf-8"))
-    quantities = {
-        field: parse(entry[key], dimension) for key, (field, dimension) in _QUANTITIES.items()
-    }
-    peaks = {
-        precision: parse(text, "flops_per_s") for precision, text in entry["peak_flops"].items()
-    }
+    quantities = {field: parse(entry[key], dimension) for key, (field, dimension) in _QUANTITIES.items()}
+    peaks = {precision: parse(text, "flops_per_s") for precision, text in entry["peak_flops"].items()}
     known = architectures()[entry["architecture"]]
     constants = {
         key: float(value)

@@ -48,9 +48,13 @@ def _fused(context: Context, sizes: Core, way: str) -> tuple[Kernel, ...]:
     whole = 2.0 * context.batch * sizes.heads * sizes.query * sizes.keys * (sizes.width + sizes.value_width)
     windowed = sizes.keys < context.sequence
     executed = whole * (1.0 if name in _WHOLE_SQUARE or windowed else 0.5)
-    operands = context.batch * sizes.query * (
-        sizes.heads * (sizes.width + sizes.value_width)
-        + sizes.kv_heads * (sizes.width + sizes.value_width)
+    operands = (
+        context.batch
+        * sizes.query
+        * (
+            sizes.heads * (sizes.width + sizes.value_width)
+            + sizes.kv_heads * (sizes.width + sizes.value_width)
+        )
     )
     precision = "bf16" if context.precision.startswith("fp8") else context.precision
     counted = whole * (1.0 if way == "forward" else 2.0)

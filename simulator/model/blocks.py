@@ -72,7 +72,9 @@ class Parameter:
     name: str
     numel: int
     expert: bool = False  # reduced over the expert-data axis only
-    replicated: bool = False  # the same on all TP ranks (norms): with sequence parallelism all-reduced over tp
+    replicated: bool = (
+        False  # the same on all TP ranks (norms): with sequence parallelism all-reduced over tp
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ class Block:
     name: str
     parameters: tuple[Parameter, ...]
     forward: tuple[Piece, ...]
-    backward: tuple[Piece, ...]  # in order of execution; a recomputed forward stands first, as part "recompute"
+    backward: tuple[
+        Piece, ...
+    ]  # in order of execution; a recomputed forward stands first, as part "recompute"
     activation_bytes: float = 0.0  # kept from forward to backward for one micro-batch
     boundary_bytes: float = 0.0  # the block's output, sent on by a pipeline stage
     host_s: float = 0.0  # Python time of one pass beside the launches (autograd, module hooks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.model import attention, experts
 from simulator.model.activations import layer_bytes
 from simulator.model.attention import without_count
-from simulator.model.blocks import Block, Exchange, Parameter, Piece, Run
+from simulator.model.blocks import Block, Exchange, Kernel, Parameter, Piece, Run
 from simulator.model.context import Context
 from simulator.model.linear import (
     Linear,
@@ -129,7 +129,7 @@ class LayerBuilder:
         share = context.tokens / context.sharded_tokens
         return context.model.hidden / context.tp * share
 
-    def _small(self) -> list[Piece]:
+    def _small(self) -> list[Kernel]:
         recipe, context = self.context.recipe, self.context
         found = []
         if recipe.split_launches:
@@ -138,9 +138,9 @@ class LayerBuilder:
             weights = sum(one.numel for one in self.parameters)
             share = recipe.casts * weights / context.sharded_tokens / context.bytes
             found.append(context.elementwise("casts of weights", share, 4, width=1.0))
-        return found  # type: ignore[return-value]
+        return found
 
-    def _activation(self, ffn: float, times: float) -> object:
+    def _activation(self, ffn: float, times: float) -> Kernel:
         context = self.context
         moved, launches = context.recipe.activation
         streams = 1.5 if context.model.gated_mlp else 1.0
@@ -156,7 +156,7 @@ class LayerBuilder:
         if self.mlp is not None:
             up, down = self.mlp
             kernels = (forward(context, up), self._activation(down.inputs, 1.0), forward(context, down))
-            pieces += [*before(context), Run(kernels), *after(context)]  # type: ignore[arg-type]
+            pieces += [*before(context), Run(kernels), *after(context)]
         return pieces
 
     def backward(self) -> list[Piece]:
@@ -169,7 +169,7 @@ class LayerBuilder:
             "layout grad", recipe.layout[0] * times / 2, recipe.layout[1], width=self._local_width()
         )
         return [
-            Run((*self._small(), residual), "input"),  # type: ignore[arg-type]
+            Run((*self._small(), residual), "input"),
             *self._mlp_backward(),
             Run((norm_grad, residual), "input", tuple(reversed(self.norm2))),
             *row_backward(context, [self.attention_out]),
@@ -186,7 +186,7 @@ class LayerBuilder:
             up, down = self.mlp
             pieces += row_backward(context, [down])
             activation = self._activation(down.inputs, context.recipe.backward)
-            pieces.append(Run((activation,), "input"))  # type: ignore[arg-type]
+            pieces.append(Run((activation,), "input"))
             pieces += column_backward(context, [up])
         if self.is_moe:
             done = tuple(reversed(self.expert_indices))
@@ -212,8 +212,7 @@ def layer_block(context: Context, layer: int, recompute: Recompute) -> Block:
         forward=tuple(forward_pieces),
         backward=(*again, *merge(builder.backward())),
         activation_bytes=layer_bytes(context, layer, kept),
-        boundary_bytes=context.hidden_bytes
-        / (context.tp if context.parallelism.sequence_parallel else 1),
+        boundary_bytes=context.hidden_bytes / (context.tp if context.parallelism.sequence_parallel else 1),
     )
 
 

@@ -130,15 +130,11 @@ class Fabric:
         """
         source, target = self._checked(src, "src"), self._checked(dst, "dst")
         if len(source) != len(target):
-            raise SpecError.of(
-                "dst", f"{len(target)} GPUs: expected as many as in src ({len(source)})"
-            )
+            raise SpecError.of("dst", f"{len(target)} GPUs: expected as many as in src ({len(source)})")
         return self.router.routes(source, target, channel)
 
     def _checked(self, gpus: Iterable[int] | Ints, path: str) -> Ints:
-        array = np.atleast_1d(
-            np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), np.int64)
-        )
+        array = np.atleast_1d(np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), np.int64))
         if array.size and (array.min() < 0 or array.max() >= self.n_gpus):
             wrong = int(array.min() if array.min() < 0 else array.max())
             raise SpecError.of(path, f"GPU {wrong}: expected 0 to {self.n_gpus - 1}")
@@ -150,9 +146,9 @@ class Fabric:
 
     def to_networkx(self) -> Any:
         """A networkx.MultiDiGraph: an edge for each directed link, its number as key."""
-        import networkx as nx  # noqa: PLC0415
+        import networkx as nx
 
-        graph = nx.MultiDiGraph()
+        graph: Any = nx.MultiDiGraph()
         for gpu in range(self.n_gpus):
             graph.add_node(self.gpu_name(gpu), gpu=gpu)
         for link in range(self.n_links):
@@ -194,7 +190,7 @@ def build(topology: Topology, gpus: int, gpu: Gpu, *, seed: int = 0) -> Fabric:
     paths below the topology), for a number of GPUs that the family cannot place, and for a fabric
     that is not connected.
     """
-    from simulator.network.families import family_of  # noqa: PLC0415
+    from simulator.network.families import family_of
 
     if isinstance(gpus, bool) or gpus < 1:
         raise SpecError.of("gpus", f"{gpus}: expected 1 or more")

@@ -94,7 +94,5 @@ class NodeRouter:
         ports = from_node * node.nics + leaves, to_node * node.nics + arrives
         flow = flow_keys(self.seed, *ports, channel)
         between = network.ways(*ports, flow)
-        pieces = [
-            np.where(here, NONE, piece.reshape(len(src), -1)) for piece in (out, *between, back)
-        ]
+        pieces = [np.where(here, NONE, piece.reshape(len(src), -1)) for piece in (out, *between, back)]
         return pack([within, *pieces])

@@ -7,6 +7,7 @@ receiver. Equal ways are told apart by destination (`static`) or by a hash of th
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,8 +36,8 @@ class Graph:
 
         Shape (targets, vertices). Dijkstra's algorithm from each target over the links turned round.
         """
-        from scipy.sparse import coo_array  # noqa: PLC0415
-        from scipy.sparse.csgraph import dijkstra  # noqa: PLC0415
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import dijkstra
 
         cost = self.costs()
         order = np.lexsort((cost, self.tail, self.head))
@@ -102,7 +103,7 @@ class GraphRouter:
             stops[i] = np.where(inside | (stops[1] < 0) | (stops[2] < 0), fallback, stops[i])
         pieces = [np.full(len(src), NONE, np.int64)]
         lost = np.zeros(len(src), bool)
-        for a, b in zip(stops[:-1], stops[1:], strict=True):
+        for a, b in itertools.pairwise(stops):
             found, missed = self._legs(a, b, flow)
             pieces += found
             lost |= missed
@@ -110,9 +111,7 @@ class GraphRouter:
             piece[lost] = NONE
         return pack(pieces)
 
-    def _legs(
-        self, a: Ints, b: Ints, flow: NDArray[np.uint64]
-    ) -> tuple[list[Ints], NDArray[np.bool_]]:
+    def _legs(self, a: Ints, b: Ints, flow: NDArray[np.uint64]) -> tuple[list[Ints], NDArray[np.bool_]]:
         """Links of each way a -> b by hop, and which have no way."""
         here, pieces = a.copy(), []
         lost = np.zeros(len(a), bool)
@@ -133,10 +132,7 @@ class GraphRouter:
     def _next(self, target: int, here: Ints, flow: NDArray[np.uint64]) -> Ints:
         starts, links = self._hops[target]
         count = starts[here + 1] - starts[here]
-        if self.hashed:
-            choice = pick(flow ^ here.astype(np.uint64), 2**31)
-        else:
-            choice = np.full(len(here), target)
+        choice = pick(flow ^ here.astype(np.uint64), 2**31) if self.hashed else np.full(len(here), target)
         index = starts[here] + choice % np.maximum(count, 1)
         return np.where(count > 0, links[np.minimum(index, len(links) - 1)], NONE)
 

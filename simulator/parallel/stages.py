@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from simulator.errors import SpecError
@@ -44,7 +45,7 @@ def assign(
         taken += count
         edges.append(places[taken] if taken < len(places) else len(blocks))
     edges.append(len(blocks))
-    in_order = [tuple(blocks[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    in_order = [tuple(blocks[a:b]) for a, b in itertools.pairwise(edges)]
     return tuple(
         tuple(
             in_order[schedule.position(stage, chunk, stages, virtual_stages)]

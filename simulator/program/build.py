@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from simulator.hardware import Stack, stack
 from simulator.model import clip_kernels, model_blocks, optimizer_kernels
@@ -44,9 +45,7 @@ def build(scenario: Scenario, gpus_per_node: int = 8) -> tuple[Programs, Mesh]:
     plan = find_schedule(scenario.parallelism.schedule)
     stages = scenario.parallelism.pp
     virtual = plan.virtual_stages or scenario.parallelism.virtual_stages
-    chunks = assign(
-        model_blocks(scenario), plan, stages, virtual, scenario.parallelism.layers_per_stage
-    )
+    chunks = assign(model_blocks(scenario), plan, stages, virtual, scenario.parallelism.layers_per_stage)
     segments: dict[tuple[object, ...], Segment] = {}
     roles = tuple(
         _RoleBuilder(scenario, mesh, plan, stage, chunks, Emitter(segments)).build()
@@ -140,9 +139,7 @@ class _RoleBuilder:
                 action.micro_batch,
                 self._stack,
                 parts=parts,
-                ready=lambda _, done, at=place: policy.gradients_ready(
-                    action.chunk, at, done, action.micro_batch
-                ),
+                ready=partial(_ready, policy, action, place),
             )
             policy.after_backward(action.chunk, place, action.micro_batch)
         if "input" in parts:
@@ -277,10 +274,13 @@ class _RoleBuilder:
             self.emit.add(Every(checkpoint.every_steps, pause))
 
 
+def _ready(policy: GradientPolicy, action: Action, place: int, _: int, done: tuple[int, ...]) -> None:
+    policy.gradients_ready(action.chunk, place, done, action.micro_batch)
+
+
 _ACTIONS = {
     "F": _RoleBuilder.forward,
     "B": _RoleBuilder.backward,
     "I": _RoleBuilder.input_backward,
     "W": _RoleBuilder.weight_backward,
 }
-

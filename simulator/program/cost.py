@@ -54,7 +54,7 @@ class SegmentCost:
         durations = self.durations_s(sm, hbm)
         total = float(durations.sum())
         if not len(durations):
-            return 0.0, self.host_s, {name: 0.0 for name in self.varies}
+            return 0.0, self.host_s, dict.fromkeys(self.varies, 0.0)
         launched = np.cumsum(self.launch_s)
         rest = total - np.cumsum(durations) + durations if np.isfinite(total) else durations
         lead = float((launched + rest).max())

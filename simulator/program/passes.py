@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from simulator.hardware import Stack
 from simulator.model.blocks import Block, Exchange, Piece, Run
@@ -46,7 +47,7 @@ def backward(
             "backward",
             micro_batch,
             host_s,
-            (lambda done, place=place: ready(place, done)) if ready else None,
+            partial(ready, place) if ready else None,
         )
         emit.end_block()
 

@@ -72,9 +72,7 @@ def _busy(label: str, times_s: Floats, values: Floats, low: int, high: int) -> I
             yield Slice(start, end, f"{label} {mean:.0%}", "nic", f'"mean_utilisation":{mean:.4g}')
 
 
-def _counter(
-    pid: int, name: str, link: tuple[Floats, Floats], low: int, high: int
-) -> Iterator[str]:
+def _counter(pid: int, name: str, link: tuple[Floats, Floats], low: int, high: int) -> Iterator[str]:
     at, value = _window(*link, low, high)
     for tick, one in zip(at.tolist(), value.tolist(), strict=True):
         yield counter(pid, f"{name} utilisation", tick, "percent", 100 * one)

@@ -55,9 +55,7 @@ class Choice:
     def window_s(self, timeline: Timeline) -> tuple[float, float]:
         """From the first chosen lane's start to the last one's end."""
         steps = timeline.steps[list(self.lanes)]
-        return float(steps[:, self.first_step, 0].min()), float(
-            steps[:, self.last_step - 1, 1].max()
-        )
+        return float(steps[:, self.first_step, 0].min()), float(steps[:, self.last_step - 1, 1].max())
 
 
 def choose(
@@ -98,9 +96,7 @@ def _telling(timeline: Timeline) -> list[int]:
 def write_trace(timeline: Timeline, stream: IO[bytes], choice: Choice, *, compress: bool) -> int:
     """Write the chosen part to a binary stream, gzipped or not; returns the number of events."""
     if compress:
-        with gzip.GzipFile(
-            filename="", mode="wb", fileobj=stream, mtime=0, compresslevel=6
-        ) as packed:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0, compresslevel=6) as packed:
             return _write(timeline, packed.write, choice)
     return _write(timeline, stream.write, choice)
 
@@ -224,9 +220,7 @@ class _View:
                 yield from thread(Track(pid, tid, f"stream {self.timeline.streams[stream]}{again}"))
                 for row in part:
                     self.thread_of[row] = (pid, tid)
-                yield from slices(
-                    pid, tid, (one for row in part for one in self._device_slices(row))
-                )
+                yield from slices(pid, tid, (one for row in part for one in self._device_slices(row)))
 
     def _device_slices(self, row: int) -> Iterator[Slice]:
         """A span; a collective with what it waited for and the moving of its bytes inside."""
@@ -258,11 +252,7 @@ class _View:
 
     def _waited_for(self, collective: int) -> str:
         last = int(self.timeline.collectives.last_rank[collective])
-        return (
-            f"wait for rank {self.timeline.ranks[last].rank}"
-            if last >= 0
-            else "wait for the others"
-        )
+        return f"wait for rank {self.timeline.ranks[last].rank}" if last >= 0 else "wait for the others"
 
     def _members(self, collective: int) -> list[str]:
         table = self.timeline.collectives
@@ -297,9 +287,7 @@ class _View:
         rows, issued, place = rows[found], issued[found], place[found]
         at = np.clip(issued, low[place], np.maximum(low[place], high[place] - 1))
         fits = (issued <= high[place]) & (high[place] > low[place])
-        for number, (row, when) in enumerate(
-            zip(rows[fits].tolist(), at[fits].tolist(), strict=True)
-        ):
+        for number, (row, when) in enumerate(zip(rows[fits].tolist(), at[fits].tolist(), strict=True)):
             pid, tid = self.thread_of[row]
             yield _arrow("s", "launch", number, (pid, _HOST), when)
             yield _arrow("f", "launch", number, (pid, tid), int(self.start[row]))

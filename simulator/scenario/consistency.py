@@ -45,7 +45,7 @@ def _names(scenario: Scenario) -> Iterator[Finding]:
         (find_policy, scenario.parallelism.sharding),
     ):
         try:
-            find(value)  # type: ignore[operator]
+            find(value)
         except SpecError as error:
             yield from error.findings
 
@@ -81,9 +81,7 @@ def _stages(scenario: Scenario) -> Iterator[Finding]:
     except SpecError:
         return
     virtual = plan.virtual_stages or parallelism.virtual_stages
-    layers = (
-        sum(layer.repeat for layer in model.layers) if isinstance(model, LayerList) else model.layers
-    )
+    layers = sum(layer.repeat for layer in model.layers) if isinstance(model, LayerList) else model.layers
     if parallelism.pp * virtual > 1 or parallelism.layers_per_stage:
         split_layers(layers, parallelism.pp * virtual, parallelism.layers_per_stage)
     if virtual > 1 and parallelism.pp == 1:
@@ -103,7 +101,9 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
         value = getattr(model, name)
         if value % parallelism.tp:
             yield Finding("parallelism.tp", f"{parallelism.tp}: does not divide the model's {name} ({value})")
-    if scenario.batch.sequence_length % (parallelism.cp * (parallelism.tp if parallelism.sequence_parallel else 1)):
+    if scenario.batch.sequence_length % (
+        parallelism.cp * (parallelism.tp if parallelism.sequence_parallel else 1)
+    ):
         yield Finding(
             "batch.sequence_length",
             f"{scenario.batch.sequence_length}: does not divide over cp and sequence-parallel tp",
@@ -112,8 +112,14 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
         if model.experts is None:
             yield Finding("parallelism.ep", f"{parallelism.ep}: the model has no experts")
         elif model.experts.count % parallelism.ep:
-            yield Finding("parallelism.ep", f"{parallelism.ep}: does not divide the experts ({model.experts.count})")
-    if model.max_positions and model.position == "learned" and scenario.batch.sequence_length > model.max_positions:
+            yield Finding(
+                "parallelism.ep", f"{parallelism.ep}: does not divide the experts ({model.experts.count})"
+            )
+    if (
+        model.max_positions
+        and model.position == "learned"
+        and scenario.batch.sequence_length > model.max_positions
+    ):
         yield Finding(
             "batch.sequence_length",
             f"{scenario.batch.sequence_length}: the model has positions for {model.max_positions}",
@@ -137,6 +143,4 @@ def _nodes(scenario: Scenario) -> Iterator[Finding]:
     for number, fault in enumerate(scenario.faults):
         for rank in fault.place.ranks:
             if rank >= scenario.cluster.gpus:
-                yield Finding(
-                    f"faults[{number}].rank", f"{rank}: expected 0 to {scenario.cluster.gpus - 1}"
-                )
+                yield Finding(f"faults[{number}].rank", f"{rank}: expected 0 to {scenario.cluster.gpus - 1}")

@@ -14,9 +14,7 @@ _PLACE: Final = (
     *("rank", "ranks", "node", "nodes", "nic", "nics", "link", "links"),
     *("fraction", "of"),
 )
-_WHEN: Final = (
-    *("at_step", "from_step", "to_step", "from", "to", "every_steps", "phase", "rate"),
-)
+_WHEN: Final = (*("at_step", "from_step", "to_step", "from", "to", "every_steps", "phase", "rate"),)
 
 
 def read_faults(values: list[Any]) -> tuple[tuple[Fault, ...], list[Finding]]:

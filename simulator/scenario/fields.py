@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -26,10 +26,16 @@ def _quantity(dimension: str, *, zero: bool = True) -> Any:
     ]
 
 
-Seconds = _quantity("s")
-Bytes = _quantity("bytes")
-SomeBytes = _quantity("bytes", zero=False)
-PerSecond = _quantity("per_s", zero=False)
+if TYPE_CHECKING:  # what checkers see; at run time a quantity is read from text with a unit
+    Seconds = float
+    Bytes = float
+    SomeBytes = float
+    PerSecond = float
+else:
+    Seconds = _quantity("s")
+    Bytes = _quantity("bytes")
+    SomeBytes = _quantity("bytes", zero=False)
+    PerSecond = _quantity("per_s", zero=False)
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Part = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -117,7 +123,9 @@ class SoftwareFields(Section):
     attention: str = Field("flash", description="unfused, flash, flash1, flash2, flash3, triton or cudnn")
     optimizer: str = Field("fused-adamw", description="fused-adamw, foreach-adamw, adamw, sgd")
     cuda_graphs: bool = Field(False, description="one launch for a whole segment")
-    launch_time: Seconds | None = Field(None, description="host time of one launch; the stack's own if not given")
+    launch_time: Seconds | None = Field(
+        None, description="host time of one launch; the stack's own if not given"
+    )
     launch_queue: Count = Field(1024, description="launches that the host may be ahead on a stream")
     gradient_clipping: bool = True
     clip_syncs_host: bool = Field(False, description="the gradient norm is read by the host")

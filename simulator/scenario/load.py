@@ -102,9 +102,7 @@ class _Builder:
                 overlap=self._overlap(),
                 software=self._software(),
                 dataloader=self._dataloader(),
-                checkpoint=spec.Checkpoint(
-                    fields.checkpoint.every_steps, fields.checkpoint.duration
-                ),
+                checkpoint=spec.Checkpoint(fields.checkpoint.every_steps, fields.checkpoint.duration),
                 faults=faults,
                 run=self._run(),
                 collective_algorithm=fields.collective_algorithm,
@@ -193,12 +191,8 @@ class _Builder:
         documents = None
         if fields.documents is not None:
             length = fields.documents
-            documents = spec.Documents(
-                spec.Distribution(length.distribution, length.mean, length.cv)
-            )
-        return spec.Batch(
-            fields.micro_batch, fields.global_batch, fields.sequence_length, documents
-        )
+            documents = spec.Documents(spec.Distribution(length.distribution, length.mean, length.cv))
+        return spec.Batch(fields.micro_batch, fields.global_batch, fields.sequence_length, documents)
 
     def _recompute(self) -> spec.Recompute:
         value = self._fields.recompute
@@ -247,4 +241,3 @@ class _Builder:
             return spec.Run(**values)
         except SpecError as error:
             raise SpecError([finding.under("run") for finding in error.findings]) from error
-

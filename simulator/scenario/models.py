@@ -28,7 +28,7 @@ def model_of(value: str | Mapping[str, Any], folder: Path | None) -> tuple[Model
     if folder is not None and not path.is_absolute() and (folder / path).exists():
         path = folder / path
     if path.suffix == ".json":
-        from simulator.formats.huggingface import read_config  # noqa: PLC0415
+        from simulator.formats.huggingface import read_config
 
         return read_config(path)
     if path.suffix in (".yaml", ".yml"):
@@ -149,5 +149,3 @@ def _layer(entry: Any, path: str, findings: list[Finding]) -> PlainLayer | None:
         if made is not None and getattr(made, name) < 0:
             findings.append(Finding(f"{path}.{name}", f"{getattr(made, name)}: expected 0 or more"))
     return made if isinstance(made, PlainLayer) else None
-
-

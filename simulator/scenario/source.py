@@ -68,8 +68,8 @@ def read(path: Path) -> Source:
 
 def parse(text: str, name: str | None) -> Source:
     """Parse YAML text."""
-    from ruamel.yaml import YAML  # noqa: PLC0415
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     yaml = YAML(typ="rt")
     try:
@@ -124,10 +124,9 @@ def _plain(node: Any, path: str, source: Source, count: list[int]) -> Any:
 
 
 def _mark(node: Any, key: Any, path: str, source: Source) -> None:
+    where: Any = getattr(node, "lc", None)
     try:
-        line, column = node.lc.value(key) if isinstance(node, Mapping) else node.lc.item(key)
-        if isinstance(node, Mapping):
-            line, column = node.lc.key(key)
+        line, column = where.key(key) if isinstance(node, Mapping) else where.item(key)
     except (AttributeError, KeyError, TypeError, IndexError):
         return
     source.positions[path] = (line + 1, column + 1)
@@ -186,8 +185,8 @@ def _item(values: Any, index: int, path: str) -> Any:
 def _value(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    from ruamel.yaml import YAML  # noqa: PLC0415
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     try:
         return _plain(YAML(typ="rt").load(value), "", Source(None, None), [0])

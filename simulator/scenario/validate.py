@@ -45,9 +45,7 @@ def _finding(fields: type[BaseModel], error: Any) -> Finding:
     return Finding(path, f"{shown if len(shown) < 60 else shown[:57] + '...'}: {text}")
 
 
-def _path(
-    fields: type[BaseModel], loc: tuple[Any, ...]
-) -> tuple[str, type[BaseModel] | None]:
+def _path(fields: type[BaseModel], loc: tuple[Any, ...]) -> tuple[str, type[BaseModel] | None]:
     """The dotted path of a location, union branches left out, and the section that it is in."""
     path = ""
     owner: type[BaseModel] | None = fields

@@ -30,9 +30,9 @@ def simulate(
 
     Raises ScenarioError for a scenario that cannot be, EngineError for one that deadlocks.
     """
-    from simulator.analysis import result as results  # noqa: PLC0415
-    from simulator.engine import run  # noqa: PLC0415
-    from simulator.study.memory import check_memory  # noqa: PLC0415
+    from simulator.analysis import result as results
+    from simulator.engine import run
+    from simulator.study.memory import check_memory
 
     loaded = load(scenario, overrides)
     memory = check_memory(loaded, allow_oom=allow_oom)
@@ -43,9 +43,9 @@ def simulate(
 
 def make_setting(scenario: Scenario) -> Setting:
     """A scenario made ready for an engine. Raises SpecError for what its cluster does not have."""
-    from simulator.engine.setting import build_setting  # noqa: PLC0415
-    from simulator.network import fabric as fabrics  # noqa: PLC0415
-    from simulator.program.build import build  # noqa: PLC0415
+    from simulator.engine.setting import build_setting
+    from simulator.network import fabric as fabrics
+    from simulator.program.build import build
 
     cluster = scenario.cluster
     fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
@@ -57,6 +57,6 @@ def load(scenario: str | Path | dict[str, Any] | Scenario, overrides: dict[str, 
     """The Scenario meant by what a caller gives."""
     if isinstance(scenario, Scenario) and not overrides:
         return scenario
-    from simulator.scenario import load as load_scenario  # noqa: PLC0415
+    from simulator.scenario import load as load_scenario
 
     return load_scenario(scenario, overrides)

@@ -49,7 +49,7 @@ def kernel_model(*ops: str) -> Callable[[Model], Model]:
 
 @cache
 def _load() -> None:
-    import simulator.hardware.kernels as package  # noqa: PLC0415
+    import simulator.hardware.kernels as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

@@ -53,7 +53,7 @@ class Groups:
     @property
     def channels(self) -> int:
         """Rings between nodes side by side: one for each NIC of the members of a node."""
-        return self.each * max(1, self.fabric.nic_of.shape[1])
+        return self.each * max(1, int(self.fabric.nic_of.shape[1]))
 
 
 def make_groups(fabric: Fabric, gpus: Ints) -> Groups:
@@ -103,7 +103,7 @@ def register(algorithm: Algorithm) -> Algorithm:
 @cache
 def algorithms() -> Mapping[str, Algorithm]:
     """All algorithms by name."""
-    import simulator.network.collectives as package  # noqa: PLC0415
+    import simulator.network.collectives as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
@@ -119,9 +119,7 @@ def always(groups: Groups) -> bool:
     return True
 
 
-def route_load(
-    groups: Groups, group: Ints, src: Ints, dst: Ints, weight: float, channel: int = 0
-) -> Load:
+def route_load(groups: Groups, group: Ints, src: Ints, dst: Ints, weight: float, channel: int = 0) -> Load:
     """Load of `weight` bytes per byte from each src to its dst."""
     keep = src != dst
     indptr, links = groups.fabric.routes(src[keep], dst[keep], channel)
@@ -137,7 +135,7 @@ def merged(groups: Groups, loads: list[Load]) -> Load:
     key = group * groups.fabric.n_links + link
     unique, index = np.unique(key, return_inverse=True)
     total = np.bincount(index, weights=weight, minlength=len(unique))
-    return unique // groups.fabric.n_links, unique % groups.fabric.n_links, total
+    return unique // groups.fabric.n_links, unique % groups.fabric.n_links, np.asarray(total, np.float64)
 
 
 def local_ring(groups: Groups, weight: float, *, both: bool = False) -> list[Load]:
@@ -153,9 +151,7 @@ def local_ring(groups: Groups, weight: float, *, both: bool = False) -> list[Loa
     return [forward, route_load(groups, group.ravel(), there.ravel(), here.ravel(), weight)]
 
 
-def between_nodes(
-    groups: Groups, edges: tuple[Ints, Ints], weight: float
-) -> list[Load]:
+def between_nodes(groups: Groups, edges: tuple[Ints, Ints], weight: float) -> list[Load]:
     """`weight` bytes per byte over each edge (from, to) between the groups' nodes, over all channels."""
     loads = []
     source, target = edges
@@ -199,7 +195,7 @@ def _way(fabric: Fabric, a: Ints, b: Ints) -> tuple[str, float]:
 
 
 def slowest_kind(fabric: Fabric, links: Ints) -> str:
-    """"net" if a way leaves its node, "pcie" if it takes PCIe, else "nvlink"."""
+    """ "net" if a way leaves its node, "pcie" if it takes PCIe, else "nvlink"."""
     kinds = {kind_of_tier(fabric.tiers[tier]) for tier in np.unique(fabric.tier[links]).tolist()}
     return "net" if "net" in kinds else "pcie" if "pcie" in kinds else "nvlink"
 

@@ -99,4 +99,3 @@ def send_latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:
 
 
 SEND = register(Algorithm("direct", ("send-recv",), send_load, send_latency_s, always, sms="pair"))
-

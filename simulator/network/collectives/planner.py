@@ -27,9 +27,7 @@ from simulator.network.protocols import Protocol, Transport, find_protocol, prot
 KINDS: Final = tuple(BUS_FACTORS)
 
 
-def wire(
-    fabric: Fabric, kind: str, groups: Ints, *, algorithm: str = "auto"
-) -> tuple[Ints, Ints, Floats]:
+def wire(fabric: Fabric, kind: str, groups: Ints, *, algorithm: str = "auto") -> tuple[Ints, Ints, Floats]:
     """(group index, link, bytes on it for each byte of size) of many groups, shape (groups, n), at once.
 
     Bare payload: protocol overhead is a factor that `plan` adds. `auto` takes the kind's first algorithm.
@@ -78,9 +76,7 @@ class _Shape:
 
 
 _KINDS: Final = ("nvlink", "pcie", "net")
-_SHAPES: WeakKeyDictionary[Fabric, dict[tuple[str, tuple[int, ...], str], list[_Shape]]] = (
-    WeakKeyDictionary()
-)
+_SHAPES: WeakKeyDictionary[Fabric, dict[tuple[str, tuple[int, ...], str], list[_Shape]]] = WeakKeyDictionary()
 
 
 def plan(
@@ -128,16 +124,12 @@ def _check(fabric: Fabric, gpus: Sequence[int] | Ints, size_bytes: float) -> Non
         raise SpecError.of("group", f"GPU {max(gpus)}: expected 0 to {fabric.n_gpus - 1}")
 
 
-def _shapes(
-    fabric: Fabric, kind: str, gpus: tuple[int, ...], algorithm: str
-) -> list[_Shape]:
+def _shapes(fabric: Fabric, kind: str, gpus: tuple[int, ...], algorithm: str) -> list[_Shape]:
     known = _SHAPES.setdefault(fabric, {})
     key = (kind, gpus, algorithm)
     if key not in known:
         groups = _arranged(fabric, kind, np.array([gpus], dtype=np.int64))
-        known[key] = [
-            _shape(groups, kind, one) for one in _candidates(groups, kind, algorithm)
-        ]
+        known[key] = [_shape(groups, kind, one) for one in _candidates(groups, kind, algorithm)]
     return known[key]
 
 

@@ -48,7 +48,5 @@ def family_of(name: str) -> type[Family]:
     """The family registered as `name`; SpecError with the nearest name if there is none."""
     _load()
     if name not in _FAMILIES:
-        raise SpecError.of(
-            "family", f"'{name}': no such family of fabrics{nearest(name, _FAMILIES)}"
-        )
+        raise SpecError.of("family", f"'{name}': no such family of fabrics{nearest(name, _FAMILIES)}")
     return _FAMILIES[name]

@@ -53,7 +53,7 @@ class Dragonfly(NetworkedParameters):
 
         def lay(table: LinkTableBuilder, nodes: int) -> LaidNetwork:
             network = _Groups.lay(self, nodes, groups, table)
-            return LaidNetwork(network, self._layers(groups), self._bisection(nodes, groups))
+            return LaidNetwork(network, self._layers(groups), self._bisection(nodes, groups) or 0.0)
 
         return self.fabric(topology, gpus, gpu, seed, lay)
 

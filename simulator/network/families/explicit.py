@@ -72,9 +72,7 @@ def _copies(listing: Listing, count: int, latency_s: float) -> Listing:
         at = f"node{i}"
         vertices += [v.under(at) for v in listing.vertices]
         edges += [e.under(at) for e in listing.edges]
-        edges += [
-            Edge(f"{at}/{v.name}", _NETWORK, v.bandwidth_bytes_per_s, latency_s, "nic") for v in nics
-        ]
+        edges += [Edge(f"{at}/{v.name}", _NETWORK, v.bandwidth_bytes_per_s, latency_s, "nic") for v in nics]
     return Listing(tuple(vertices), tuple(edges))
 
 

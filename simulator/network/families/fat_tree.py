@@ -107,9 +107,7 @@ class FatTree:
     spine_down: int
 
     @classmethod
-    def lay(
-        cls, shape: TreeShape, ecmp: str, nodes: int, nics: int, table: LinkTableBuilder
-    ) -> FatTree:
+    def lay(cls, shape: TreeShape, ecmp: str, nodes: int, nics: int, table: LinkTableBuilder) -> FatTree:
         """Put the links from the NICs upwards into the table."""
         labels = tuple(f"nic{k}" for k in range(nics))
         at_nic = [
@@ -122,14 +120,12 @@ class FatTree:
         leaf = _bundles_of_leafs(shape) if whole else _cables_of_leafs(shape)
         width = shape.uplinks if whole else 1
         starts += [
-            table.add(grid, "leaf", width * shape.uplink_bytes_per_s, shape.switch_latency_s)
-            for grid in leaf
+            table.add(grid, "leaf", width * shape.uplink_bytes_per_s, shape.switch_latency_s) for grid in leaf
         ]
         spine = _bundles_of_pods(shape) if whole else _cables_of_spines(shape)
         width = shape.spines_per_pod * shape.core_uplinks if whole else 1
         starts += [
-            table.add(grid, "spine", width * shape.core_bytes_per_s, shape.switch_latency_s)
-            for grid in spine
+            table.add(grid, "spine", width * shape.core_bytes_per_s, shape.switch_latency_s) for grid in spine
         ]
         return cls(shape, ecmp, *starts)
 
@@ -187,13 +183,10 @@ class FatTree:
         )
 
 
-def _both(
-    owner: str, owners: int, labels: tuple[str, ...], upper_format: str, upper: Ints
-) -> list[Grid]:
+def _both(owner: str, owners: int, labels: tuple[str, ...], upper_format: str, upper: Ints) -> list[Grid]:
     lower = ("",) * len(labels)
     return [
-        Grid(owner, owners, labels, direction, lower, (), upper_format, upper)
-        for direction in ("up", "down")
+        Grid(owner, owners, labels, direction, lower, (), upper_format, upper) for direction in ("up", "down")
     ]
 
 
@@ -214,8 +207,7 @@ def _bundles_of_pods(s: TreeShape) -> list[Grid]:
     pods = s.pods if s.core_uplinks else 0
     grids = _both("pod{}", pods, ("spine",), "core", np.zeros(pods, np.int64))
     return [
-        Grid(g.owner, g.owners, g.labels, g.direction, ("spine",), (), "core", g.upper_number)
-        for g in grids
+        Grid(g.owner, g.owners, g.labels, g.direction, ("spine",), (), "core", g.upper_number) for g in grids
     ]
 
 

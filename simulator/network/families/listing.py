@@ -131,9 +131,7 @@ def _vertices(values: Any, findings: list[Finding]) -> list[Vertex]:
     return made
 
 
-def _rate(
-    entry: Mapping[str, Any], path: str, findings: list[Finding], *, needed: bool = True
-) -> float:
+def _rate(entry: Mapping[str, Any], path: str, findings: list[Finding], *, needed: bool = True) -> float:
     if "bandwidth" not in entry:
         if needed:
             findings.append(Finding(f"{path}.bandwidth", "missing"))
@@ -166,8 +164,8 @@ def _edges(values: Any, names: Mapping[str, Vertex], findings: list[Finding]) ->
             findings.append(Finding(f"{path}.count", f"{count!r}: expected a whole number of 1 or more"))
             count = 1
         rate = _rate(entry, path, findings)
-        tier = str(entry.get("tier", _tier(*ends, names)))
-        made.append(Edge(*ends, rate, latency, tier, count, bool(entry.get("one_way", False))))
+        tier = str(entry.get("tier", _tier(ends[0], ends[1], names)))
+        made.append(Edge(ends[0], ends[1], rate, latency, tier, count, bool(entry.get("one_way", False))))
     return made
 
 

@@ -46,9 +46,7 @@ class NodeParameters(Family):
 
     gpus_per_node: int = whole(8, about="GPUs of a node (of an NVLink domain)")
     gpus_per_host: int = whole(0, least=0, about="GPUs under one operating system; 0: a node's")
-    nvlink: str = choice(
-        "switch", ("switch", "mesh", "pairs", "none"), about="how NVLink joins GPUs"
-    )
+    nvlink: str = choice("switch", ("switch", "mesh", "pairs", "none"), about="how NVLink joins GPUs")
     nvlink_bandwidth: float | None = quantity(
         "bytes_per_s", None, about="of a GPU, one direction; the GPU's own if not given"
     )
@@ -60,23 +58,15 @@ class NodeParameters(Family):
         "bytes_per_s", None, about="from a PCIe switch to its CPU; a GPU slot's if not given"
     )
     sockets: int = whole(2, about="CPU sockets of a host")
-    socket_bandwidth: float = quantity(
-        "bytes_per_s", 16e9, about="between two CPU sockets, one direction"
-    )
+    socket_bandwidth: float = quantity("bytes_per_s", 16e9, about="between two CPU sockets, one direction")
     nics: int = whole(8, least=0, about="NIC ports of a node for the training network")
     nic: str = text("", about="a NIC of the catalogue, which gives line rate, slot and latency")
-    nic_bandwidth: float | None = quantity(
-        "bytes_per_s", None, about="line rate of a port, one direction"
-    )
+    nic_bandwidth: float | None = quantity("bytes_per_s", None, about="line rate of a port, one direction")
     nic_slot_bandwidth: float | None = quantity(
         "bytes_per_s", None, about="of a port's share of its PCIe slot"
     )
-    nic_affinity: tuple[int, ...] = wholes(
-        about="NIC of each GPU of a node, for instance [0, 0, 2, ...]"
-    )
-    nvlink_latency: float = quantity(
-        "s", 0.0, zero=True, about="of a hop from GPU to NVSwitch or GPU"
-    )
+    nic_affinity: tuple[int, ...] = wholes(about="NIC of each GPU of a node, for instance [0, 0, 2, ...]")
+    nvlink_latency: float = quantity("s", 0.0, zero=True, about="of a hop from GPU to NVSwitch or GPU")
     pcie_latency: float = quantity("s", 0.0, zero=True, about="of a hop over PCIe")
     nic_latency: float | None = quantity("s", None, zero=True, about="of a NIC")
 
@@ -286,25 +276,19 @@ class _Plan:
 
     # ---------------------------------------------------------------------------------- links
 
-    def _add(
-        self, kind: str, label: str, lower: str, upper: str, tier: str, capacity: float
-    ) -> None:
+    def _add(self, kind: str, label: str, lower: str, upper: str, tier: str, capacity: float) -> None:
         latency = self.p.nvlink_latency if tier == "nvlink" else self.p.pcie_latency
         for direction in ("up", "down"):
             self.number[lower, upper, direction] = len(self.links)
             self.links.append(
-                _Link(
-                    f"{kind}-{direction}", label, direction, lower, upper, tier, capacity, latency
-                )
+                _Link(f"{kind}-{direction}", label, direction, lower, upper, tier, capacity, latency)
             )
 
     def _add_peer(self, kind: str, a: str, b: str, tier: str, capacity: float) -> None:
         latency = self.p.nvlink_latency if tier == "nvlink" else self.p.pcie_latency
         for tail, head in ((a, b), (b, a)):
             self.number[tail, head, ""] = len(self.links)
-            self.links.append(
-                _Link(kind, f"{tail}/{kind}/{head}", "", tail, head, tier, capacity, latency)
-            )
+            self.links.append(_Link(kind, f"{tail}/{kind}/{head}", "", tail, head, tier, capacity, latency))
 
     def add_switched(self) -> None:
         for g in range(self.p.gpus_per_node):
@@ -340,9 +324,7 @@ class _Plan:
 
     def _switches(self) -> int:
         """PCIe switches of a host."""
-        return (
-            -(-self.per_host // self.p.gpus_per_pcie_switch) if self.p.gpus_per_pcie_switch else 0
-        )
+        return -(-self.per_host // self.p.gpus_per_pcie_switch) if self.p.gpus_per_pcie_switch else 0
 
     def _socket(self, switch: int) -> int:
         host, w = divmod(switch, self._switches())
@@ -437,10 +419,7 @@ class _Plan:
         own = self._nics_of_gpu()
         peer = np.array([self._peer(own, k) for k in nics], np.int64)
         over = tuple(
-            tuple(
-                self._to_nic(g, k) if k in own[g] else self._over_nvlink(g, k, int(peer[k]))
-                for k in nics
-            )
+            tuple(self._to_nic(g, k) if k in own[g] else self._over_nvlink(g, k, int(peer[k])) for k in nics)
             for g in gpus
         )
         return Node(
@@ -454,13 +433,11 @@ class _Plan:
             links=tuple(self.links),
             between_gpus=tuple(tuple(self._between(a, b) for b in gpus) for a in gpus),
             to_nic=tuple(
-                tuple(self._to_nic(g, k) if self._same_host(g, k) else over[g][k] for k in nics)
-                for g in gpus
+                tuple(self._to_nic(g, k) if self._same_host(g, k) else over[g][k] for k in nics) for g in gpus
             ),
             to_nic_over_nvlink=over,
             from_nic=tuple(
-                tuple(self._from_nic(k, g) if self._same_host(g, k) else [] for g in gpus)
-                for k in nics
+                tuple(self._from_nic(k, g) if self._same_host(g, k) else [] for g in gpus) for k in nics
             ),
         )
 

@@ -81,9 +81,7 @@ def choice(default: str, options: tuple[str, ...], *, about: str = "") -> Any:
 
     def read(value: Any) -> str:
         if value not in options:
-            raise UnitError(
-                f"{value!r}: expected one of {', '.join(options)}{nearest(str(value), options)}"
-            )
+            raise UnitError(f"{value!r}: expected one of {', '.join(options)}{nearest(str(value), options)}")
         return str(value)
 
     return _field(read, default, about, options=options)
@@ -158,9 +156,7 @@ class Family:
                 except SpecError as error:
                     findings.extend(finding.under(name) for finding in error.findings)
             elif declared.default is MISSING and declared.default_factory is MISSING:
-                findings.append(
-                    Finding(name, f"missing: {declared.metadata['about'] or 'required'}")
-                )
+                findings.append(Finding(name, f"missing: {declared.metadata['about'] or 'required'}"))
         if findings:
             raise SpecError(findings)
         return cls(**values)

@@ -27,9 +27,7 @@ class RailOptimised(SwitchedParameters):
     nodes_per_leaf: int = whole(0, least=0, about="nodes of a scalable unit; 0: by switch ports")
     oversubscription: float = ratio(1.0, least=1.0, about="of leafs, capacity below to above")
     core_oversubscription: float = ratio(1.0, least=1.0, about="of spines, where there is a core")
-    units_per_pod: int = whole(
-        0, least=0, about="scalable units under one set of spines; 0: by ports"
-    )
+    units_per_pod: int = whole(0, least=0, about="scalable units under one set of spines; 0: by ports")
 
     def build(self, topology: Topology, gpus: int, gpu: Gpu, seed: int) -> Fabric:
         nodes = self.nodes_of(gpus)

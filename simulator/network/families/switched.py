@@ -48,9 +48,7 @@ class NetworkedParameters(NodeParameters):
         per_node = self.gpus_per_node
         if gpus % per_node and gpus > per_node:
             less, more = gpus // per_node * per_node, -(-gpus // per_node) * per_node
-            raise SpecError.of(
-                "gpus", f"{gpus}: nodes have {per_node} GPUs each; expected {less} or {more}"
-            )
+            raise SpecError.of("gpus", f"{gpus}: nodes have {per_node} GPUs each; expected {less} or {more}")
         return -(-gpus // per_node)
 
     def fabric(

@@ -32,9 +32,7 @@ class Torus(Family):
     """Parameters of a torus (or, without `wrap`, a mesh)."""
 
     dimensions: int = whole(3, about="1, 2 or 3")
-    shape: tuple[int, ...] = wholes(
-        least=1, about="of the torus; as near a cube as it goes if not given"
-    )
+    shape: tuple[int, ...] = wholes(least=1, about="of the torus; as near a cube as it goes if not given")
     wrap: bool = flag(True, about="join the ends")
     gpus_per_host: int = whole(4, about="accelerators under one operating system")
     link_bandwidth: float | None = quantity(
@@ -139,9 +137,7 @@ class _Side:
         for i in range(self.count):
             tail, head = self.ends(i)
             near = pattern.may_match(f"{tail}/") and pattern.matches(f"{tail}/{self.label}")
-            if near or (
-                pattern.may_match(f"{head}/") and pattern.matches(f"{head}/{self.name(i)}")
-            ):
+            if near or (pattern.may_match(f"{head}/") and pattern.matches(f"{head}/{self.name(i)}")):
                 yield i
 
 

@@ -92,7 +92,9 @@ def schedule(
     """Register a function as the order of the schedule `name`."""
 
     def register(order: Order) -> Order:
-        _SCHEDULES[name] = Schedule(name, order, position, splits_backward, virtual_stages, overlaps_p2p, peak)
+        _SCHEDULES[name] = Schedule(
+            name, order, position, splits_backward, virtual_stages, overlaps_p2p, peak
+        )
         return order
 
     return register
@@ -100,9 +102,9 @@ def schedule(
 
 def schedules() -> Mapping[str, Schedule]:
     """All schedules by name: every module of this package registers its own, plug-ins too."""
-    from importlib.metadata import entry_points  # noqa: PLC0415
+    from importlib.metadata import entry_points
 
-    import simulator.parallel.schedules as package  # noqa: PLC0415
+    import simulator.parallel.schedules as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

@@ -21,9 +21,7 @@ def _peak(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> f
 
 
 @schedule("interleaved-1f1b", overlaps_p2p=True, peak=_peak)
-def interleaved(
-    stage: int, stages: int, micro_batches: int, virtual_stages: int
-) -> tuple[Action, ...]:
+def interleaved(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> tuple[Action, ...]:
     """The order of one stage; micro-batches must fill groups of p, else stages would wait in a circle."""
     if micro_batches % stages:
         raise SpecError.of(

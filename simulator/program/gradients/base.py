@@ -79,9 +79,7 @@ class GradientPolicy:
         if numel:
             size = float(numel * DTYPE_BYTES[self.scenario.software.gradient_dtype])
             self.emit.order("compute", "tp")
-            self.emit.add(
-                Collective("all-reduce", "tp", size, "tp", name="all-reduce replicated gradients")
-            )
+            self.emit.add(Collective("all-reduce", "tp", size, "tp", name="all-reduce replicated gradients"))
             self.emit.order("tp", "compute")
 
     def before_step(self) -> None:
@@ -125,7 +123,7 @@ def gradient_policy(name: str) -> Callable[[_P], _P]:
 
 def policies() -> Mapping[str, type[GradientPolicy]]:
     """All policies by name."""
-    import simulator.program.gradients as package  # noqa: PLC0415
+    import simulator.program.gradients as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

@@ -62,7 +62,10 @@ class DistributedDataParallel(GradientPolicy):
                 bucket.missing.discard((chunk, block, index))
         if self.scenario.overlap.grad_reduce:
             self._reduce_whole()
-        if all(not bucket.missing for bucket in self.buckets) and micro_batch < self.scenario.micro_batches - 1:
+        if (
+            all(not bucket.missing for bucket in self.buckets)
+            and micro_batch < self.scenario.micro_batches - 1
+        ):
             self._reduce_whole()
             self._begin()
 
