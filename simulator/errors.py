@@ -30,7 +30,8 @@ class Finding:
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return ": ".join(part for part in (where, self.path, self.message) if part)
+        text = ": ".join(part for part in (where, self.path, self.message) if part)
+        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)  # one line
 
     def under(self, prefix: str) -> Finding:
         """The same finding, its path below `prefix`."""

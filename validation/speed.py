@@ -123,7 +123,13 @@ def ring(ranks: int) -> tuple[float, str]:
 
 def data_parallel(fold: bool) -> tuple[float, str]:
     layers = [
-        {"name": "layer", "repeat": 32, "parameters": 104857600, "forward_time": "10 ms", "backward_time": "20 ms"}
+        {
+            "name": "layer",
+            "repeat": 32,
+            "parameters": 104857600,
+            "forward_time": "10 ms",
+            "backward_time": "20 ms",
+        }
     ]
     values = {
         "model": {"name": "32 layers", "layers": layers},
@@ -139,7 +145,9 @@ def unfolded_1024() -> tuple[float, str]:
     shape = {"cluster": {"topology": "dgx-a100", "gpus": 1024}}
     from simulator import load
 
-    quick = load("gpt2-xl-ddp", {"cluster.gpus": 1024, "batch.global_batch": 8192, "run.steps": 1, "run.warmup": 0})
+    quick = load(
+        "gpt2-xl-ddp", {"cluster.gpus": 1024, "batch.global_batch": 8192, "run.steps": 1, "run.warmup": 0}
+    )
     del shape
     return _events(quick, fold=False)
 

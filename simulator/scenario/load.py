@@ -140,7 +140,13 @@ class _Builder:
     def _topology(self, value: str | Mapping[str, Any]) -> spec.Topology | None:
         if isinstance(value, str):
             near = self._folder / value if self._folder is not None else None
-            return load_topology(near if near is not None and near.is_file() else value)
+            try:
+                return load_topology(near if near is not None and near.is_file() else value)
+            except ScenarioError as error:
+                if any(finding.file for finding in error.findings):
+                    raise
+                self.findings += error.findings
+                return None
         try:
             return topology_of(value)
         except SpecError as error:

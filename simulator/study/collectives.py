@@ -78,7 +78,7 @@ def _fabric(question: Question) -> Fabric:
     gpu = find_gpu(question.gpu or topology.gpu)
     count = question.gpus
     if count is None:
-        nodes = question.nodes or 1
+        nodes = 1 if question.nodes is None else question.nodes
         if nodes < 1:
             raise SpecError.of("--nodes", f"{nodes}: expected 1 or more")
         count = nodes * int(topology.parameters.get("gpus_per_node", 8))  # type: ignore[arg-type]
