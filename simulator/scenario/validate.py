@@ -59,7 +59,7 @@ def _path(fields: type[BaseModel], loc: tuple[Any, ...]) -> tuple[str, type[Base
         path = f"{path}.{part}" if path else part
         owner = here
         field = here.model_fields.get(part) if here is not None else None
-        here = _section(field.annotation) if field is not None else None
+        here = section_of(field.annotation) if field is not None else None
     return path, owner
 
 
@@ -74,12 +74,12 @@ def _is_branch(part: str, path: str, here: type[BaseModel] | None) -> bool:
     ) and bool(path)
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
+def section_of(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in (Union, types.UnionType):
         for one in get_args(annotation):
-            found = _section(one)
+            found = section_of(one)
             if found is not None:
                 return found
     return None
