@@ -170,9 +170,6 @@ JUNK = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
 )
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
-)
 
 FULL: dict[str, Any] = {
     **values(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +45,7 @@ class Activity:
 
 
 #: what busbw is to algbw for n ranks (nccl-tests, doc/PERFORMANCE.md)
-BUS_FACTORS = {
+BUS_FACTORS: Final[Mapping[str, Callable[[int], float]]] = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
     "reduce-scatter": lambda n: (n - 1) / n,
     "all-gather": lambda n: (n - 1) / n,
