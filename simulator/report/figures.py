@@ -76,3 +76,14 @@ def bar(part: float, width: int, *, unicode: bool = True, track: bool = False) -
     else:
         drawn = "#" * round(part * width)
     return drawn.ljust(width, "·" if unicode else ".") if track else drawn
+
+
+def figure(value: float) -> str:
+    """A figure that may be of any size: four significant digits, thousands apart.
+
+    >>> figure(6193.2), figure(0.3453), figure(6.35e24), figure(7.08e-7)
+    ('6,193', '0.3453', '6.350e+24', '7.080e-07')
+    """
+    if value != 0 and (abs(value) >= 1e9 or abs(value) < 1e-3):
+        return f"{value:.3e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -57,9 +57,10 @@ class Groups:
 
 
 def make_groups(fabric: Fabric, gpus: Ints) -> Groups:
-    """Sort the members of each group by node; `gpus` of shape (groups, n)."""
+    """Sort the members of each group by node and place in it, whatever order they were named in; `gpus` of shape (groups, n)."""
     node = fabric.node_of[gpus]
-    order = np.argsort(node, axis=1, kind="stable")
+    place = node * (int(fabric.local_rank.max()) + 1) + fabric.local_rank[gpus]
+    order = np.argsort(place, axis=1, kind="stable")
     ordered = np.take_along_axis(gpus, order, axis=1)
     node = np.take_along_axis(node, order, axis=1)
     starts = np.concatenate([np.ones((len(node), 1), dtype=bool), np.diff(node, axis=1) != 0], axis=1)

@@ -164,7 +164,7 @@ def _activity(shape: _Shape, kind: str, size_bytes: float, protocol: Protocol) -
             reached["nvlink"] = shape.transport.nvls_reached
         factor = np.array([1 / (reached[name] * protocol.payload[name]) for name in _KINDS])
         latency += shape.transport.launch_s + _ramp_s(shape, protocol, size_bytes)
-    lone = groups.each == 1 and groups.nodes > 1 and protocol.name != "ideal"
+    lone = groups.each == 1 and groups.nodes > 1 and algorithm.name == "ring" and protocol.name != "ideal"
     where = "net" if groups.nodes > 1 and algorithm.sms == "node" else algorithm.sms
     return Activity(
         kind=kind,
