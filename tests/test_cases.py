@@ -113,7 +113,7 @@ def accumulated(steps: int, *, deferred: bool) -> Result:
     }
     return simulate(
         {
-            "model": listed(3.229, 6.458, parameters=32_700_000_000),
+            "model": listed(3.204, 6.408, parameters=34_900_000_000),
             "cluster": {"topology": ethernet, "gpus": 16},
             "batch": {"micro_batch": 1, "global_batch": 16 * steps},
             "parallelism": {"sharding": "hsdp", "shard_group": 8},

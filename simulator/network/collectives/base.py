@@ -57,7 +57,10 @@ class Groups:
 
 
 def make_groups(fabric: Fabric, gpus: Ints) -> Groups:
-    """Sort the members of each group by node and place in it, whatever order they were named in; `gpus` of shape (groups, n)."""
+    """Sort the members of each group by node and place in it, whatever order they were named in.
+
+    `gpus`: shape (groups, n).
+    """
     node = fabric.node_of[gpus]
     place = node * (int(fabric.local_rank.max()) + 1) + fabric.local_rank[gpus]
     order = np.argsort(place, axis=1, kind="stable")
