@@ -216,7 +216,9 @@ def test_large_sizes_reach_the_published_busbw(
     assert busbw(cluster, gpus, 8 * 2.0**30, algorithm=algorithm) == pytest.approx(measured, rel=0.10)
 
 
-@pytest.mark.parametrize(("name", "machine"), [("a100", "dgx-a100"), ("h100", "dgx-h100")])
+@pytest.mark.parametrize(
+    ("name", "machine"), [("a100", "dgx-a100"), ("h100", "dgx-h100"), ("v100", "dgx1-v100")]
+)
 def test_all_reduces_in_a_node_match_rows_that_were_not_fitted(name: str, machine: str) -> None:
     with (DATA / f"allreduce-{name}.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))

@@ -15,6 +15,7 @@ import numpy as np
 from simulator.network.collectives.base import (
     Algorithm,
     Groups,
+    Ints,
     Load,
     always,
     between_nodes,
@@ -22,7 +23,9 @@ from simulator.network.collectives.base import (
     local_ring,
     merged,
     register,
+    route_load,
 )
+from simulator.network.collectives.mesh_rings import rings
 from simulator.network.protocols import Protocol
 
 
@@ -36,11 +39,37 @@ def load(groups: Groups, kind: str) -> Load:
     if groups.size == 1:
         return _nothing()
     weight = share(kind, groups.size)
+    side_by_side = _side_by_side(groups, weight)
+    if side_by_side:
+        return merged(groups, side_by_side)
     nodes = np.arange(groups.nodes)
     loads = local_ring(groups, weight)
     if groups.nodes > 1:
         loads += between_nodes(groups, (nodes, np.roll(nodes, -1)), weight)
     return merged(groups, loads)
+
+
+def _side_by_side(groups: Groups, weight: float) -> list[Load]:
+    """Edges of the rings that a mesh of direct links takes side by side; empty for any other node."""
+    if groups.nodes > 1 or not rings(groups):
+        return []
+    local = groups.fabric.local_rank
+    known: dict[tuple[int, ...], list[tuple[Ints, float]]] = {}
+    loads = []
+    for number in range(groups.count):
+        members = groups.members[number, 0]
+        shape = tuple(local[members].tolist())
+        if shape not in known:
+            one = Groups(groups.fabric, groups.members[number : number + 1], groups.even)
+            order = np.argsort(members)
+            known[shape] = [
+                (order[np.searchsorted(members[order], cycle)], part) for cycle, part in rings(one)
+            ] or [(np.arange(len(members)), 1.0)]
+        for place, part in known[shape]:
+            cycle = members[place]
+            group = np.full(len(cycle), number, dtype=np.int64)
+            loads.append(route_load(groups, group, cycle, np.roll(cycle, -1), weight * part))
+    return loads
 
 
 def _nothing() -> Load:
