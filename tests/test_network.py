@@ -355,3 +355,38 @@ def test_broken_nccl_tests_output_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(FileFormatError, match=r"out\.txt"):
         read_nccl_tests(file)
+
+
+def test_calibration_finds_the_constants_that_made_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from test_cli import call
+
+    fabric = fabric_of("dgx-a100", 8)
+    lines = []
+    for power in range(20, 31):
+        time = plan(fabric, "all-reduce", range(8), 2.0**power, algorithm="ring").alone_s(
+            fabric.capacity_bytes_per_s
+        )
+        time *= 1.25  # a slower machine
+        lines.append(f"{2**power} {2**power // 4} float sum -1 {time * 1e6} 1.0 1.0 0 {time * 1e6} 1.0 1.0 0")
+    table, overlay = tmp_path / "table.txt", tmp_path / "overlay.toml"
+    table.write_text("\n".join(lines))
+    code, out, err = call(capsys, "calibrate", str(table), "--cluster", "dgx-a100", "-o", str(overlay))
+    assert code == 0, err
+    assert "median error" in out
+    same = (
+        "collective",
+        "all-reduce",
+        "--cluster",
+        "dgx-a100",
+        "--algorithm",
+        "ring",
+        "--measured",
+        str(table),
+    )
+    code, out, err = call(capsys, *same, "--overlay", str(overlay), "--json")
+    assert code == 0, err
+    import json
+
+    assert np.median([abs(row["error"]) for row in json.loads(out)]) < 0.03

@@ -26,6 +26,7 @@ def command(
     algorithm: Annotated[str, typer.Option(help="auto, or force one.")] = "auto",
     protocol: Annotated[str, typer.Option(help="auto, LL, LL128, Simple or ideal.")] = "auto",
     measured: Annotated[Path | None, typer.Option(help="nccl-tests output to compare with.")] = None,
+    overlay: Annotated[Path | None, typer.Option(help="Constants from trainsim calibrate.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a chart (HTML; needs the extra 'plot').")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +40,7 @@ def command(
     from simulator.study.collectives import Question, rows
 
     check_writable(plot)
-    question = Question(kind, cluster, nodes, gpus, gpu, size, group, algorithm, protocol, measured)
+    question = Question(kind, cluster, nodes, gpus, gpu, size, group, algorithm, protocol, measured, overlay)
     found = rows(question)
     if plot is not None:
         from simulator.report.collective_plot import page

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-from simulator.errors import SpecError, nearest
+from simulator.errors import FileFormatError, SpecError, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,24 @@ def protocols() -> Mapping[str, Protocol]:
 def transport(kind: str) -> Transport:
     """Constants of a machine's transport: "ideal", or by the generation of its NVLink."""
     entries: Mapping[str, Mapping[str, object]] = _data()["transports"]  # type: ignore[assignment]
-    entry = entries[kind]
+    return _transport(entries[kind])
+
+
+def read_overlay(path: Path) -> Transport:
+    """Constants that `trainsim calibrate` wrote. Raises FileFormatError."""
+    try:
+        return _transport(tomllib.loads(path.read_text(encoding="utf-8"))["transport"])
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path}: not TOML: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{path}: not an overlay of trainsim calibrate: {error!r} is missing"
+        ) from error
+
+
+def _transport(entry: Mapping[str, object]) -> Transport:
     return Transport(
         reached=entry["reached"],  # type: ignore[arg-type]
         sms=entry["sms"],  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from simulator.network.activity import BUS_FACTORS, Activity
 from simulator.network.collectives import KINDS, plan
 from simulator.network.fabric import Fabric
 from simulator.network.fluid import max_min
+from simulator.network.protocols import read_overlay
 from simulator.scenario import load_topology
 from simulator.units import UnitError, parse
 
@@ -35,6 +36,7 @@ class Question:
     algorithm: str = "auto"
     protocol: str = "auto"
     measured: Path | None = None
+    overlay: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def _row(
             size,
             algorithm=question.algorithm,
             protocol=question.protocol,
+            constants=None if question.overlay is None else read_overlay(question.overlay),
         )
         for group in groups
     ]

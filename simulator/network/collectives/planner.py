@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -87,10 +87,12 @@ def plan(
     *,
     algorithm: str = "auto",
     protocol: str = "auto",
+    constants: Transport | None = None,
 ) -> Activity:
     """The activity of one group: the fastest algorithm and protocol on the idle fabric, or those asked for.
 
     An algorithm asked for that cannot do the kind or the group gives way to one that can.
+    `constants`: of the transport, in place of the bundled ones of this generation.
     Raises SpecError for unknown names, a GPU twice, a negative size.
     """
     _check(fabric, gpus, size_bytes)
@@ -105,6 +107,8 @@ def plan(
         for one in chosen:
             if one.most_bytes and size_bytes > one.most_bytes and protocol == "auto":
                 continue
+            if constants is not None:
+                shape = replace(shape, transport=constants)  # noqa: PLW2901
             activity = _activity(shape, kind, size_bytes, one)
             time = activity.alone_s(fabric.capacity_bytes_per_s)
             if time < least:
@@ -138,10 +142,10 @@ def _shape(groups: Groups, kind: str, algorithm: Algorithm) -> _Shape:
     _, links, load = algorithm.load(groups, kind)
     by_tier = np.array([_KINDS.index(kind_of_tier(tier)) for tier in fabric.tiers], dtype=np.int64)
     kinds = by_tier[fabric.tier[links]]
-    return _Shape(groups, algorithm, links, load, kinds, transport(_generation(fabric)))
+    return _Shape(groups, algorithm, links, load, kinds, transport(generation(fabric)))
 
 
-def _generation(fabric: Fabric) -> str:
+def generation(fabric: Fabric) -> str:
     """The transport's constants by the speed of the fabric's NVLink."""
     tiers = [i for i, tier in enumerate(fabric.tiers) if tier == "nvlink"]
     inside = fabric.capacity_bytes_per_s[np.isin(fabric.tier, tiers)]
