@@ -23,12 +23,17 @@ Ints = NDArray[np.int64]
 
 
 class Route:
-    """Where a kind of activity puts its bytes: directed links, and bytes on each per byte of its size."""
+    """Where a kind of activity puts its bytes: directed links, and bytes on each per byte of its size.
 
-    __slots__ = ("cap_bytes_per_s", "links", "number", "per_byte")
+    `pattern`: number of its set of links, which routes of other sizes share.
+    """
 
-    def __init__(self, number: int, links: Ints, per_byte: Floats, cap_bytes_per_s: float):
+    __slots__ = ("cap_bytes_per_s", "links", "number", "pattern", "per_byte", "rate_alone")
+
+    def __init__(self, number: int, links: Ints, per_byte: Floats, cap_bytes_per_s: float, pattern: int = -1):
         self.number = number
+        self.pattern = pattern
+        self.rate_alone = -1.0  # remembered until a capacity changes
         self.links = links
         self.per_byte = per_byte
         self.cap_bytes_per_s = cap_bytes_per_s
@@ -85,9 +90,11 @@ class Flows:
         self._env = env
         self._healthy = capacity
         self._capacity = capacity.copy()
-        self._users = np.zeros(len(capacity), dtype=np.int64)
+        self._patterns: dict[bytes, int] = {}
+        self._on_link: dict[int, list[int]] = {}  # link -> patterns that use it
+        self._neighbours: list[list[int]] = []  # pattern -> patterns that share a link with it
+        self._load: list[int] = []  # pattern -> transfers in flight that share a link with it
         self._active: dict[Transfer, None] = {}
-        self._conflicts: dict[tuple[int, int], bool] = {}
         self._rates: dict[tuple[int, ...], Floats] = {}
         self.routes: list[Route] = []
         self.shared = False  # whether transfers ever met on a link
@@ -100,15 +107,38 @@ class Flows:
 
     def add_route(self, links: Ints, per_byte: Floats, cap_bytes_per_s: float) -> Route:
         """Register bytes on each of `links` for each byte moved, and the most that it can move a second."""
-        made = Route(len(self.routes), np.asarray(links), np.asarray(per_byte), cap_bytes_per_s)
+        links = np.asarray(links)
+        pattern = self._pattern(links)
+        made = Route(len(self.routes), links, np.asarray(per_byte), cap_bytes_per_s, pattern)
         self.routes.append(made)
         return made
+
+    def _pattern(self, links: Ints) -> int:
+        key = links.tobytes()
+        known = self._patterns.get(key)
+        if known is not None:
+            return known
+        number = self._patterns[key] = len(self._neighbours)
+        near: dict[int, None] = {}
+        for link in links.tolist():
+            users = self._on_link.setdefault(link, [])
+            users.append(number)
+            near.update(dict.fromkeys(users))
+        self._neighbours.append(list(near))
+        for other in near:
+            if other != number:
+                self._neighbours[other].append(number)
+        busy = sum(other in near for other in (one.route.pattern for one in self._active))
+        self._load.append(busy)
+        return number
 
     def set_capacity(self, links: Iterable[int], factors: Sequence[float]) -> None:
         """Links run at a factor of their healthy capacity from now on."""
         index = np.fromiter(links, dtype=np.int64)
         self._capacity[index] = self._healthy[index] * np.asarray(factors)
         self._rates.clear()
+        for route in self.routes:
+            route.rate_alone = -1.0
         self._drop_ended()
         changed = np.zeros(len(self._capacity), dtype=bool)
         changed[index] = True
@@ -125,13 +155,17 @@ class Flows:
         """Begin a transfer now; `on_done` is called at its end, `on_rate` with each new rate in bytes/s."""
         transfer = Transfer(route, size_bytes, latency_s, on_done, on_rate)
         transfer.mark_s = self._env.now
-        self._drop_ended()
+        if self._load[route.pattern]:
+            self._drop_ended()
         self._active[transfer] = None
-        self._users[route.links] += 1
-        if len(route.links) and self._users[route.links].max() > 1:
+        for near in self._neighbours[route.pattern]:
+            self._load[near] += 1
+        if self._load[route.pattern] > 1:
             self._resolve([transfer])
         else:
-            self._set_rate(transfer, route.alone(self._capacity))
+            if route.rate_alone < 0:
+                route.rate_alone = route.alone(self._capacity)
+            self._set_rate(transfer, route.rate_alone)
         return transfer
 
     def stop(self, transfer: Transfer) -> None:
@@ -149,21 +183,16 @@ class Flows:
 
     def _release(self, transfer: Transfer) -> None:
         del self._active[transfer]
-        links = transfer.route.links
-        shared = len(links) > 0 and self._users[links].max() > 1
-        self._users[links] -= 1
+        pattern = transfer.route.pattern
+        for near in self._neighbours[pattern]:
+            self._load[near] -= 1
         if self.log is not None:
             self.log.append((min(self._env.now, transfer.end_s), transfer.route.number, 0.0))
-        if shared:
+        if self._load[pattern]:
             self._resolve([other for other in self._active if self._conflict(other, transfer)])
 
     def _conflict(self, one: Transfer, other: Transfer) -> bool:
-        key = (one.route.number, other.route.number)
-        known = self._conflicts.get(key)
-        if known is None:
-            known = bool(np.isin(one.route.links, other.route.links).any())
-            self._conflicts[key] = self._conflicts[key[::-1]] = known
-        return known
+        return other.route.pattern in self._neighbours[one.route.pattern]
 
     def _resolve(self, seeds: list[Transfer]) -> None:
         """New rates for all transfers connected to the seeds through shared links."""
@@ -201,7 +230,7 @@ class Flows:
     def _set_rate(self, transfer: Transfer, rate: float) -> None:
         now = self._env.now
         if rate == transfer.rate:
-            if transfer.armed_alone and self._users[transfer.route.links].max(initial=0) > 1:
+            if transfer.armed_alone and self._load[transfer.route.pattern] > 1:
                 self._arm(transfer)
             return
         if math.isinf(rate):
@@ -222,7 +251,7 @@ class Flows:
         end = transfer.end_s
         if math.isinf(end):
             return
-        alone = self._users[transfer.route.links].max(initial=0) <= 1
+        alone = self._load[transfer.route.pattern] <= 1
         transfer.armed_alone = alone
         delay = end - self._env.now + (transfer.latency_s if alone else 0.0)
 

@@ -35,15 +35,20 @@ class Costs(dict[Segment, SegmentCost]):
         super().__init__()
         self._gpu, self._stack = gpu, software
         self._launch_time_s, self._cuda_graphs = launch_time_s, cuda_graphs
+        self._alike: dict[tuple[object, ...], SegmentCost] = {}
 
     def __missing__(self, segment: Segment) -> SegmentCost:
-        self[segment] = cost = segment_cost(
-            segment,
-            self._gpu,
-            self._stack,
-            launch_time_s=self._launch_time_s,
-            cuda_graphs=self._cuda_graphs,
-        )
+        key = (segment.host_s, *map(id, segment.kernels))  # layers that are alike share their kernels
+        cost = self._alike.get(key)
+        if cost is None:
+            cost = self._alike[key] = segment_cost(
+                segment,
+                self._gpu,
+                self._stack,
+                launch_time_s=self._launch_time_s,
+                cuda_graphs=self._cuda_graphs,
+            )
+        self[segment] = cost
         return cost
 
 

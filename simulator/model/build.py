@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from simulator.model.blocks import Block
-from simulator.model.context import make_context
+from simulator.model.context import Context, make_context
 from simulator.model.ends import embedding_block, head_block
+from simulator.model.flops import keys_of_layer
 from simulator.model.layer import layer_block
 from simulator.model.lists import list_blocks
-from simulator.spec import LayerList, Scenario
+from simulator.spec import LayerList, Scenario, Transformer
 
 
 def model_blocks(scenario: Scenario) -> tuple[Block, ...]:
@@ -20,5 +24,23 @@ def model_blocks(scenario: Scenario) -> tuple[Block, ...]:
     if isinstance(model, LayerList):
         return list_blocks(scenario, model)
     context = make_context(scenario, model)
-    layers = (layer_block(context, layer, scenario.recompute) for layer in range(model.layers))
-    return (embedding_block(context), *layers, head_block(context))
+    return (embedding_block(context), *_layers(scenario, context, model), head_block(context))
+
+
+def _layers(scenario: Scenario, context: Context, model: Transformer) -> Iterator[Block]:
+    """Blocks of all layers; layers that are alike share their kernels, so that each is priced once."""
+    recompute = scenario.recompute
+    made: dict[tuple[bool, int, bool], Block] = {}
+    for layer in range(model.layers):
+        whole = recompute.kind == "every" and layer % recompute.every == 0
+        keys = keys_of_layer(model, layer, scenario.batch.sequence_length)
+        alike = (model.is_moe_layer(layer), keys, whole)
+        if alike not in made:
+            made[alike] = layer_block(context, layer, recompute)
+        block = made[alike]
+        prefix, own = block.name, f"layer {layer}"
+        if prefix == own:
+            yield block
+            continue
+        parameters = tuple(replace(one, name=one.name.replace(prefix, own, 1)) for one in block.parameters)
+        yield replace(block, name=own, parameters=parameters)
