@@ -298,13 +298,13 @@ class _Quotient:
         tier = np.zeros(len(count), dtype=np.int64)
         tier[classes_] = fabric.tier[link]
         first = group == 0
-        order = np.argsort(link[first])
+        own_links, place = np.unique(link[first], return_inverse=True)
         return _Load(
             links=used,
             per_byte=total[used] / count[used],
             tier=tier[used],
-            own=load[first][order],
-            own_tier=fabric.tier[link[first][order]].astype(np.int64),
+            own=np.bincount(place, weights=load[first]).astype(np.float64),
+            own_tier=fabric.tier[own_links].astype(np.int64),
         )
 
     @cached_property

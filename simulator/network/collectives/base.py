@@ -131,11 +131,19 @@ def route_load(groups: Groups, group: Ints, src: Ints, dst: Ints, weight: float,
     return owner, links, np.full(len(links), weight)
 
 
-def merged(groups: Groups, loads: list[Load]) -> Load:
-    """One load with each (group, link) once."""
-    group = np.concatenate([load[0] for load in loads])
-    link = np.concatenate([load[1] for load in loads])
-    weight = np.concatenate([load[2] for load in loads])
+def joined(loads: list[Load]) -> Load:
+    """One load after the other; a (group, link) may stand several times, and its bytes add up."""
+    none = np.empty(0, dtype=np.int64)
+    return (
+        np.concatenate([none, *(load[0] for load in loads)]),
+        np.concatenate([none, *(load[1] for load in loads)]),
+        np.concatenate([np.empty(0), *(load[2] for load in loads)]),
+    )
+
+
+def merged(groups: Groups, load: Load) -> Load:
+    """Each (group, link) once, in order."""
+    group, link, weight = load
     key = group * groups.fabric.n_links + link
     unique, index = np.unique(key, return_inverse=True)
     total = np.bincount(index, weights=weight, minlength=len(unique))

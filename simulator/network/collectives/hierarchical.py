@@ -15,8 +15,8 @@ from simulator.network.collectives.base import (
     Load,
     between_nodes,
     hop_latency_s,
+    joined,
     local_ring,
-    merged,
     register,
 )
 from simulator.network.collectives.ring import hbm_per_byte, share
@@ -29,7 +29,7 @@ def load(groups: Groups, kind: str) -> Load:
     nodes = np.arange(groups.nodes)
     weight = share(kind, groups.nodes)  # the channels share it out: 1 / each of the data a member
     loads += between_nodes(groups, (nodes, np.roll(nodes, -1)), weight)
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:

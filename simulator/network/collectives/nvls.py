@@ -15,8 +15,8 @@ from simulator.network.collectives.base import (
     Load,
     between_nodes,
     hop_latency_s,
+    joined,
     local_ring,
-    merged,
     register,
 )
 from simulator.network.collectives.tree import edges
@@ -38,7 +38,7 @@ def supported(groups: Groups) -> bool:
 
 def load(groups: Groups, kind: str) -> Load:
     """Each member's link, both ways."""
-    return merged(groups, local_ring(groups, _local(groups, kind)))
+    return joined(local_ring(groups, _local(groups, kind)))
 
 
 def _local(groups: Groups, kind: str) -> float:
@@ -53,7 +53,7 @@ def tree_load(groups: Groups, kind: str) -> Load:
     child, parent = edges(groups.nodes)
     loads += between_nodes(groups, (child, parent), 0.5)
     loads += between_nodes(groups, (parent, child), 0.5)
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:

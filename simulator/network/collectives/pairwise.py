@@ -11,7 +11,7 @@ from simulator.network.collectives.base import (
     always,
     between_nodes,
     hop_latency_s,
-    merged,
+    joined,
     register,
     route_load,
 )
@@ -28,7 +28,7 @@ def load(groups: Groups, kind: str) -> Load:
         route_load(groups, group, members.ravel(), np.roll(members, -by, axis=1).ravel(), 1 / n)
         for by in range(1, n)
     ]
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:
@@ -55,7 +55,7 @@ def rail_load(groups: Groups, kind: str) -> Load:
     for by in range(1, nodes):
         # a member sends for all members of its node: each x 1 / n of the size to every node
         loads += between_nodes(groups, (index, np.roll(index, -by)), each / nodes)
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def rail_latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:
@@ -83,13 +83,13 @@ def send_load(groups: Groups, kind: str) -> Load:
     members = groups.members.reshape(groups.count, -1)
     group = np.arange(groups.count)
     if groups.nodes == 1 and groups.even:
-        return merged(groups, [route_load(groups, group, members[:, 0], members[:, 1], 1.0)])
+        return joined([route_load(groups, group, members[:, 0], members[:, 1], 1.0)])
     channels = max(1, groups.fabric.nic_of.shape[1])
     loads = [
         route_load(groups, group, members[:, 0], members[:, 1], 1 / channels, channel)
         for channel in range(channels)
     ]
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def send_latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:

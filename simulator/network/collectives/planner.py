@@ -20,6 +20,7 @@ from simulator.network.collectives.base import (
     algorithms,
     kind_of_tier,
     make_groups,
+    merged,
 )
 from simulator.network.fabric import Fabric
 from simulator.network.protocols import Protocol, Transport, find_protocol, protocols, transport
@@ -29,6 +30,8 @@ KINDS: Final = tuple(BUS_FACTORS)
 
 def wire(fabric: Fabric, kind: str, groups: Ints, *, algorithm: str = "auto") -> tuple[Ints, Ints, Floats]:
     """(group index, link, bytes on it for each byte of size) of many groups, shape (groups, n), at once.
+
+    A (group, link) may stand several times: its bytes add up.
 
     Bare payload: protocol overhead is a factor that `plan` adds. `auto` takes the kind's first algorithm.
     """
@@ -139,7 +142,7 @@ def _shapes(fabric: Fabric, kind: str, gpus: tuple[int, ...], algorithm: str) ->
 
 def _shape(groups: Groups, kind: str, algorithm: Algorithm) -> _Shape:
     fabric = groups.fabric
-    _, links, load = algorithm.load(groups, kind)
+    _, links, load = merged(groups, algorithm.load(groups, kind))
     by_tier = np.array([_KINDS.index(kind_of_tier(tier)) for tier in fabric.tiers], dtype=np.int64)
     kinds = by_tier[fabric.tier[links]]
     return _Shape(groups, algorithm, links, load, kinds, transport(generation(fabric)))

@@ -20,8 +20,8 @@ from simulator.network.collectives.base import (
     always,
     between_nodes,
     hop_latency_s,
+    joined,
     local_ring,
-    merged,
     register,
     route_load,
 )
@@ -41,12 +41,12 @@ def load(groups: Groups, kind: str) -> Load:
     weight = share(kind, groups.size)
     side_by_side = _side_by_side(groups, weight)
     if side_by_side:
-        return merged(groups, side_by_side)
+        return joined(side_by_side)
     nodes = np.arange(groups.nodes)
     loads = local_ring(groups, weight)
     if groups.nodes > 1:
         loads += between_nodes(groups, (nodes, np.roll(nodes, -1)), weight)
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def _side_by_side(groups: Groups, weight: float) -> list[Load]:

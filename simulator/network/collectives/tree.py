@@ -19,8 +19,8 @@ from simulator.network.collectives.base import (
     Load,
     between_nodes,
     hop_latency_s,
+    joined,
     local_ring,
-    merged,
     register,
 )
 from simulator.network.protocols import Protocol
@@ -65,7 +65,7 @@ def load(groups: Groups, kind: str) -> Load:
         child, parent = edges(groups.nodes)
         loads += between_nodes(groups, (child, parent), 0.5)
         loads += between_nodes(groups, (parent, child), 0.5)
-    return merged(groups, loads)
+    return joined(loads)
 
 
 def latency_s(groups: Groups, kind: str, protocol: Protocol) -> float:
