@@ -171,11 +171,11 @@ def test_many_groups_at_once_load_what_each_loads() -> None:
     rails = np.arange(64).reshape(8, 8).T
     group, link, load = wire(fabric, "all-reduce", rails, algorithm="ring")
     for number, members in enumerate(rails):
-        one = plan(fabric, "all-reduce", members.tolist(), 1.0, algorithm="ring", protocol="ideal")
+        one = plan(fabric, "all-reduce", members.tolist(), 1e6, algorithm="ring", protocol="ideal")
         mine = group == number
         total = np.bincount(link[mine], weights=load[mine], minlength=fabric.n_links)
         np.testing.assert_array_equal(np.flatnonzero(total), one.links)
-        np.testing.assert_allclose(total[one.links], one.bytes)
+        np.testing.assert_allclose(total[one.links] * 1e6, one.bytes)
 
 
 @settings(max_examples=25)

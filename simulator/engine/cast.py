@@ -14,16 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.setting import Setting
+from simulator.network.activity import LATENCY_BOUND_BYTES
 from simulator.network.collectives import Activity
 from simulator.program.instructions import Collective, Programs
 from simulator.timeline import Lane
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-#: Messages up to this size take their latency and leave the links alone (the norm of the gradients, a
-#: flag): nanoseconds of a link, which would tell ranks apart by their place in a ring.
-LATENCY_BOUND_BYTES: Final = 1024.0
 
 NO_LINKS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simulator.engine.cast import LATENCY_BOUND_BYTES, NO_LINKS, Cast, Group, lane_for
+from simulator.engine.cast import NO_LINKS, Cast, Group, lane_for
 from simulator.engine.colours import (
     Floats,
     Ints,
@@ -32,6 +32,7 @@ from simulator.engine.colours import (
 )
 from simulator.engine.setting import Setting
 from simulator.faults import Factor, Noise, Pause, Resource, Traffic
+from simulator.network.activity import LATENCY_BOUND_BYTES
 from simulator.network.collectives import Activity, wire
 from simulator.program.instructions import Collective, Send
 

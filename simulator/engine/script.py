@@ -158,6 +158,9 @@ def stream_names(programs: Programs) -> tuple[str, ...]:
 
 
 def scripts(programs: Programs) -> tuple[Script, ...]:
-    """One Script a role."""
+    """One Script a role, its first step compiled."""
     names = stream_names(programs)
-    return tuple(Script(role, names) for role in programs.roles)
+    made = tuple(Script(role, names) for role in programs.roles)
+    for script in made:
+        script.step(0)
+    return made

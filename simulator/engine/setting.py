@@ -143,7 +143,7 @@ class Setting:
         key = (kind, ranks, size_bytes, algorithm)
         known = self._activities.get(key)
         if known is None:
-            gpus = self.place[list(ranks)]
+            gpus = self.place[np.asarray(ranks)]
             known = self._activities[key] = plan(self.fabric, kind, gpus, size_bytes, algorithm=algorithm)
         return known
 

@@ -14,6 +14,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+#: Messages up to this size take their latency and leave the links alone (the norm of the gradients, a
+#: flag): nanoseconds of a link, which would tell ranks apart by their place in a ring.
+LATENCY_BOUND_BYTES: Final = 1024.0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Activity:
     """What a collective of one group puts on the fabric, all of it together.

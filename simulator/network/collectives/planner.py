@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from simulator.errors import SpecError, nearest
-from simulator.network.activity import BUS_FACTORS, Activity
+from simulator.network.activity import BUS_FACTORS, LATENCY_BOUND_BYTES, Activity
 from simulator.network.collectives.base import (
     Algorithm,
     Floats,
@@ -79,7 +79,8 @@ class _Shape:
 
 
 _KINDS: Final = ("nvlink", "pcie", "net")
-_SHAPES: WeakKeyDictionary[Fabric, dict[tuple[str, tuple[int, ...], str], list[_Shape]]] = WeakKeyDictionary()
+_SHAPES: WeakKeyDictionary[Fabric, dict[tuple[str, bytes, str, bool], list[_Shape]]] = WeakKeyDictionary()
+_GENERATIONS: WeakKeyDictionary[Fabric, str] = WeakKeyDictionary()
 
 
 def plan(
@@ -95,11 +96,13 @@ def plan(
     """The activity of one group: the fastest algorithm and protocol on the idle fabric, or those asked for.
 
     An algorithm asked for that cannot do the kind or the group gives way to one that can.
+    Messages up to LATENCY_BOUND_BYTES take their latency and load no link.
     `constants`: of the transport, in place of the bundled ones of this generation.
     Raises SpecError for unknown names, a GPU twice, a negative size.
     """
-    _check(fabric, gpus, size_bytes)
-    shapes = _shapes(fabric, kind, tuple(int(gpu) for gpu in gpus), algorithm)
+    members = np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), dtype=np.int64)
+    _check(fabric, members, size_bytes)
+    shapes = _shapes(fabric, kind, members, algorithm, bare=size_bytes <= LATENCY_BOUND_BYTES)
     if protocol == "auto":
         chosen = [one for name, one in protocols().items() if name != "ideal"]
     else:
@@ -120,28 +123,31 @@ def plan(
     return best
 
 
-def _check(fabric: Fabric, gpus: Sequence[int] | Ints, size_bytes: float) -> None:
+def _check(fabric: Fabric, gpus: Ints, size_bytes: float) -> None:
     if not math.isfinite(size_bytes) or size_bytes < 0:
         raise SpecError.of("size", f"{size_bytes!r}: expected 0 bytes or more")
     if not len(gpus):
         raise SpecError.of("group", "no GPUs: expected 1 or more")
     if len(np.unique(gpus)) < len(gpus):
         raise SpecError.of("group", "a GPU stands in the group twice")
-    if max(gpus) >= fabric.n_gpus or min(gpus) < 0:
-        raise SpecError.of("group", f"GPU {max(gpus)}: expected 0 to {fabric.n_gpus - 1}")
+    if gpus.max() >= fabric.n_gpus or gpus.min() < 0:
+        raise SpecError.of("group", f"GPU {gpus.max()}: expected 0 to {fabric.n_gpus - 1}")
 
 
-def _shapes(fabric: Fabric, kind: str, gpus: tuple[int, ...], algorithm: str) -> list[_Shape]:
+def _shapes(fabric: Fabric, kind: str, gpus: Ints, algorithm: str, *, bare: bool) -> list[_Shape]:
     known = _SHAPES.setdefault(fabric, {})
-    key = (kind, gpus, algorithm)
+    key = (kind, gpus.tobytes(), algorithm, bare)
     if key not in known:
-        groups = _arranged(fabric, kind, np.array([gpus], dtype=np.int64))
-        known[key] = [_shape(groups, kind, one) for one in _candidates(groups, kind, algorithm)]
+        groups = _arranged(fabric, kind, gpus[None, :])
+        known[key] = [_shape(groups, kind, one, bare=bare) for one in _candidates(groups, kind, algorithm)]
     return known[key]
 
 
-def _shape(groups: Groups, kind: str, algorithm: Algorithm) -> _Shape:
+def _shape(groups: Groups, kind: str, algorithm: Algorithm, *, bare: bool) -> _Shape:
     fabric = groups.fabric
+    if bare:
+        none = np.empty(0, dtype=np.int64)
+        return _Shape(groups, algorithm, none, np.empty(0), none, transport(generation(fabric)))
     _, links, load = merged(groups, algorithm.load(groups, kind))
     by_tier = np.array([_KINDS.index(kind_of_tier(tier)) for tier in fabric.tiers], dtype=np.int64)
     kinds = by_tier[fabric.tier[links]]
@@ -150,6 +156,12 @@ def _shape(groups: Groups, kind: str, algorithm: Algorithm) -> _Shape:
 
 def generation(fabric: Fabric) -> str:
     """The transport's constants by the speed of the fabric's NVLink."""
+    if fabric not in _GENERATIONS:
+        _GENERATIONS[fabric] = _generation(fabric)
+    return _GENERATIONS[fabric]
+
+
+def _generation(fabric: Fabric) -> str:
     tiers = [i for i, tier in enumerate(fabric.tiers) if tier == "nvlink"]
     inside = fabric.capacity_bytes_per_s[np.isin(fabric.tier, tiers)]
     fastest = float(inside.max(initial=0.0))
