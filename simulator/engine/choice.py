@@ -98,12 +98,19 @@ def run(setting: Setting, *, links: bool = False, progress: Callable[[int], None
 
 def run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None] | None = None) -> Timeline:
     """Simulate with arrays; spans are kept of some ranks of every class."""
+    from simulator.engine.events import without_garbage_collection
+
+    _noise_fits(setting)
+    with without_garbage_collection():
+        return _run_lanes(setting, choice, progress)
+
+
+def _run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None] | None) -> Timeline:
     from simulator.engine.calm import run_calm
     from simulator.engine.lane_axes import Axes
     from simulator.engine.lane_record import LaneRecorder, choose
     from simulator.engine.lanes import Lanes
 
-    _noise_fits(setting)
     axes = Axes(setting.mesh)
     calm = run_calm(setting, axes)
     spans = setting.steps * max(len(script.step(0).operations) for script in setting.scripts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ class Traffic:
 Effect: TypeAlias = Factor | Pause | Noise | Traffic
 
 
-def kernel_noise(cv: float | NDArray[np.float64], draw: NDArray[np.float64]) -> NDArray[np.float64]:
+def kernel_noise(cv: float | NDArray[Any], draw: NDArray[Any]) -> NDArray[Any]:
     """Log-normal factors with mean 1 and coefficient of variation `cv` from standard normal draws.
 
     n independent kernels of one size add up to a spread of cv / sqrt(n): callers divide.
