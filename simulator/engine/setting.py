@@ -94,7 +94,7 @@ class Setting:
         for stage in range(len(self.scripts)):
             members = stages == stage
             result[members] = np.arange(members.sum())
-        return result  # type: ignore[return-value]  # half the memory of doubles, and drawn twice as fast
+        return result
 
     @cached_property
     def node_of_rank(self) -> Ints:
@@ -156,7 +156,7 @@ class Setting:
             if isinstance(effect, Factor) and effect.resource is resource:
                 for target in effect.targets:
                     result.setdefault(target, []).append(effect)
-        return result  # type: ignore[return-value]  # half the memory of doubles, and drawn twice as fast
+        return result
 
     def pauses(self) -> dict[int, dict[int, list[Pause]]]:
         """Pauses by rank and step, in order of their position."""
@@ -167,7 +167,7 @@ class Setting:
         for by_step in result.values():
             for pauses in by_step.values():
                 pauses.sort(key=lambda pause: pause.position)
-        return result  # type: ignore[return-value]  # half the memory of doubles, and drawn twice as fast
+        return result
 
     def traffic(self) -> list[Traffic]:
         return [effect for effect in self.effects if isinstance(effect, Traffic)]
