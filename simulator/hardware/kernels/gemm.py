@@ -83,8 +83,8 @@ def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     element = 1.0 if kernel.precision.startswith("fp8") else 4.0 if kernel.precision == "fp32" else 2.0
     written = 8.0 if kernel.layout == "NT-accumulate" else 2.0
     moved = memory_bytes(shape, gpu.l2_bytes, element, written)
-    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["hbm_efficiency"]
-    ramp = kernel.launches * floor_s(gpu)
+    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
+    ramp = kernel.launches * gpu.constants["gemm_floor_s"]
     compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
     return KernelCost(compute + ramp, moved / reached + ramp)
 
@@ -96,7 +96,7 @@ def grouped_gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     shape = (float(m), float(n), float(k), float(groups))
     element = 1.0 if kernel.precision.startswith("fp8") else 2.0
     moved = memory_bytes((float(m), float(n), float(k), 1.0), gpu.l2_bytes, element, 2.0) * groups
-    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["hbm_efficiency"]
-    ramp = kernel.launches * floor_s(gpu)
+    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
+    ramp = kernel.launches * gpu.constants["gemm_floor_s"]
     compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
     return KernelCost(compute / gpu.constants["grouped_gemm"] + ramp, moved / reached + ramp)
