@@ -36,3 +36,24 @@ def test_commands_are_verbs_of_bundled_things(page: Path) -> None:
             assert first in scenarios(), f"{page}: {first}"
         if verb == "cluster":
             assert first in topologies(), f"{page}: {first}"
+
+
+def examples() -> list[tuple[str, str, list[str]]]:
+    """(page, command, lines that follow it) of every console block whose command is quick."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            command, *lines = block.strip("\n").splitlines()
+            if command.startswith("$ trainsim plan") or command.startswith("$ trainsim schedule"):
+                found.append((str(page.relative_to(ROOT)), command[2:], lines))
+    return found
+
+
+@pytest.mark.parametrize(("page", "command", "lines"), examples())
+def test_an_example_prints_what_the_page_says(
+    capsys: pytest.CaptureFixture[str], page: str, command: str, lines: list[str]
+) -> None:
+    from test_cli import call
+
+    _, out, _ = call(capsys, *command.split()[1:])
+    assert out.splitlines() == lines, page
