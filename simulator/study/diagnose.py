@@ -139,7 +139,8 @@ def diagnose(
     seconds = {item.name: item.seconds for item in result.waterfall}
 
     def mean(values: Any) -> float:
-        return float(np.dot(weight, values)) / steps
+        total: float = np.dot(weight, values)
+        return float(total) / steps
 
     return Diagnosis(
         result=result,
