@@ -139,8 +139,7 @@ def diagnose(
     seconds = {item.name: item.seconds for item in result.waterfall}
 
     def mean(values: Any) -> float:
-        total: float = np.dot(weight, values)
-        return float(total) / steps
+        return float(np.asarray(weight * values).sum()) / float(steps)
 
     return Diagnosis(
         result=result,
