@@ -283,8 +283,6 @@ class Software:
     log_every: int = 10  # steps between `.item()` of the loss; 0: never
     gradient_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     defer_grad_sync: bool = True  # no_sync: reduce only after the last micro-batch
-    activation_offload: bool = False
-    garbage_collection: bool = False  # Python's own, unplanned (see the fault for planned pauses)
 
 
 @dataclass(frozen=True, slots=True)

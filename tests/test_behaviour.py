@@ -324,6 +324,21 @@ def test_a_fault_of_size_zero_changes_nothing(fault: dict[str, object]) -> None:
     assert run(faults=[fault]).step_times_s == pytest.approx(run().step_times_s, rel=1e-12)
 
 
+# ----------------------------------------------------------------------------------- packed documents
+
+
+def test_packed_documents_do_less_attention_and_make_stragglers() -> None:
+    long = {"batch": {"sequence_length": 8192, "micro_batch": 1, "global_batch": 32}}
+    whole = run(**long)
+    documents = {"distribution": "lognormal", "mean": 2000, "cv": 1.5}
+    packed = run(**long, batch__documents=documents)
+    assert packed.step_time_s < whole.step_time_s
+    assert packed.item("waiting for a slower rank").seconds > 0
+    assert len({round(rank.compute_s, 6) for rank in packed.ranks}) > 4
+    one = run(**long, batch__documents={"distribution": "constant", "mean": 8192})
+    assert one.step_times_s == pytest.approx(whole.step_times_s, rel=1e-9)
+
+
 # --------------------------------------------------------------------------------------- conservation
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.draws import generator, sample
+from simulator.engine.loads import loads_of
 from simulator.engine.script import Script, scripts
 from simulator.faults import Context, Effect, Factor, Noise, Pause, Resource, Traffic, effects
 from simulator.faults.effects import kernel_noise
@@ -228,8 +229,16 @@ class Setting:
 def build_setting(scenario: Scenario, programs: Programs, mesh: Mesh, fabric: Fabric) -> Setting:
     """Put a scenario's parts together; raises SpecError for places that the cluster does not have."""
     place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
-    gpus, gpu_of_rank = _gpus(scenario, fabric.node_of[place])
     software = stack(scenario.software.framework)
+    setting = _setting(scenario, programs, mesh, fabric, place, software)
+    setting.loads = loads_of(scenario, programs.micro_batches, setting.data_of_rank)
+    return setting
+
+
+def _setting(
+    scenario: Scenario, programs: Programs, mesh: Mesh, fabric: Fabric, place: Ints, software: Stack
+) -> Setting:
+    gpus, gpu_of_rank = _gpus(scenario, fabric.node_of[place])
     return Setting(
         scenario=scenario,
         programs=programs,

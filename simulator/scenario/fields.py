@@ -132,8 +132,6 @@ class SoftwareFields(Section):
     log_every: Whole = Field(10, description="steps between reads of the loss by the host; 0: never")
     gradient_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     defer_grad_sync: bool = Field(True, description="reduce only after the last micro-batch (no_sync)")
-    activation_offload: bool = False
-    garbage_collection: bool = False
 
 
 class DataloaderFields(Section):
