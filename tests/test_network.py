@@ -391,3 +391,47 @@ def test_calibration_finds_the_constants_that_made_a_table(
     import json
 
     assert np.median([abs(row["error"]) for row in json.loads(out)]) < 0.03
+
+
+def test_two_flows_on_one_uplink_halve_a_ring() -> None:
+    """NVIDIA/nccl issue 319: 8 nodes of 4 x 100 Gb/s: 43.5 GB/s on one switch; two switches can halve it."""
+    node = {"gpus_per_node": 8, "nics": 4, "nic_bandwidth": "100 Gb/s"}
+
+    def speed(topology: Topology, seed: int = 0) -> float:
+        fabric = build(topology, 64, gpu("a100-sxm"), seed=seed)
+        size = 8 * 2.0**30
+        found = plan(fabric, "all-reduce", range(64), size, algorithm="ring")
+        return size / found.alone_s(fabric.capacity_bytes_per_s) * BUS_FACTORS["all-reduce"](64) / 1e9
+
+    one = speed(Topology("one switch", "cloud", node))
+    assert one == pytest.approx(43.5, rel=0.12)
+    two = Topology(
+        "two switches", "leaf-spine", {**node, "nodes_per_leaf": 4, "switch_ports": 32, "ecmp": "hashed"}
+    )
+    speeds = [speed(two, seed) for seed in range(12)]
+    assert max(speeds) <= one * 1.01
+    assert min(speeds) == pytest.approx(one / 2, rel=0.12)
+
+
+def test_a_bad_row_of_a_pairwise_matrix_is_a_node() -> None:
+    """NVIDIA/nccl-tests issue 106: 49.3 GB/s for every pair with node 644, 86.8 to 88.4 for the others."""
+    topology = Topology(
+        "pairs",
+        "leaf-spine",
+        {"gpus_per_node": 8, "nics": 8, "nic_bandwidth": "92 Gb/s", "nodes_per_leaf": 2},
+    )
+    fabric = build(topology, 48, gpu("a100-sxm"))
+    capacity = fabric.capacity_bytes_per_s.copy()
+    for name in ("node3/nic*",):  # one node's NICs at the rate that its own pairs showed
+        capacity[fabric.find_links(name)] *= 49.3 / 87.6
+
+    def speed(a: int, b: int) -> float:
+        group = [*range(8 * a, 8 * a + 8), *range(8 * b, 8 * b + 8)]
+        size = 8 * 2.0**30
+        found = plan(fabric, "all-reduce", group, size, algorithm="ring")
+        return size / found.alone_s(capacity) * BUS_FACTORS["all-reduce"](16) / 1e9
+
+    for a in range(6):
+        for b in range(a + 1, 6):
+            expected = 49.3 if 3 in (a, b) else 87.6
+            assert speed(a, b) == pytest.approx(expected, rel=0.12)

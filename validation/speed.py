@@ -121,6 +121,14 @@ def ring(ranks: int) -> tuple[float, str]:
     return time.perf_counter() - began, f"1 GiB ring all-reduce, {ranks} ranks: {answer * 1e3:.1f} ms"
 
 
+def table_of_sizes() -> tuple[float, str]:
+    from simulator.study.collectives import Question, rows
+
+    began = time.perf_counter()
+    found = rows(Question("all-reduce", "dgx-h100", nodes=2048, size="8B..8GB"))
+    return time.perf_counter() - began, f"{len(found)} sizes on 16,384 GPUs, fabric built"
+
+
 def data_parallel(fold: bool) -> tuple[float, str]:
     layers = [
         {
@@ -161,6 +169,7 @@ ROWS: dict[str, tuple[Callable[[], tuple[float, str]], float | None]] = {
     "131,072 ranks, healthy, folded": (hundred_thousand_ranks, 3.0),
     "ring over 1,024": (lambda: ring(1024), 0.010),
     "ring over 16,384": (lambda: ring(16384), 0.010),
+    "30 sizes on 16,384 GPUs": (table_of_sizes, 2.0),
     "512 ranks, 32 x 400 MiB, folded": (lambda: data_parallel(True), 0.1),
     "512 ranks, 32 x 400 MiB, unfolded": (lambda: data_parallel(False), 2.0),
     "1,024 ranks unfolded": (unfolded_1024, None),
