@@ -66,7 +66,7 @@ def _pack(cycles: Ints, capacity: Floats) -> list[tuple[int, float]]:
     rows = (cycles * n + following).ravel()
     columns = np.repeat(np.arange(len(cycles)), n)
     use = coo_array((np.ones(len(rows)), (rows, columns)), shape=(n * n, len(cycles))).tocsr()
-    found: Any = linprog(-np.ones(len(cycles)), A_ub=use, b_ub=capacity.ravel(), method="highs-ds")  # type: ignore[call-overload]
+    found: Any = linprog(-np.ones(len(cycles)), A_ub=use, b_ub=capacity.ravel(), method="highs-ds")
     total = -float(found.fun) if found.success else 0.0
     if total <= 0:
         return []
