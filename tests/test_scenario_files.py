@@ -157,6 +157,22 @@ def test_a_rank_map_must_be_a_permutation() -> None:
         load(values(parallelism={"rank_map": [0] * 32}))
 
 
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"kind": "degraded-link", "link": "spine99/*", "factor": 0.5}, "no link"),
+        ({"kind": "slow-compute", "node": 77, "factor": 0.5}, "0 to 3"),
+        ({"kind": "slow-nic", "nic": "77:0", "factor": 0.5}, "77"),
+    ],
+)
+def test_a_place_that_the_cluster_lacks_names_the_fault(fault: dict[str, Any], expected: str) -> None:
+    from small import setting
+
+    with pytest.raises(TrainsimError, match=r"faults\[0\]") as caught:
+        setting(faults=[fault])
+    assert expected in str(caught.value)
+
+
 # ------------------------------------------------------------------------------------------- mutations
 
 SCALARS = st.one_of(

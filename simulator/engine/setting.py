@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simulator.draws import generator, sample
 from simulator.engine.loads import loads_of
 from simulator.engine.script import Script, scripts
+from simulator.errors import SpecError
 from simulator.faults import Context, Effect, Factor, Noise, Pause, Resource, Traffic, effects
 from simulator.faults.effects import kernel_noise
 from simulator.hardware import Stack, stack
@@ -275,5 +276,8 @@ def _effects(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tup
         context = Context(
             mesh.ranks, fabric.node_of[place], fabric, scenario.run.steps, scenario.run.seed, number
         )
-        found.extend(effects(fault, context))
+        try:
+            found.extend(effects(fault, context))
+        except SpecError as error:
+            raise SpecError([finding.under(f"faults[{number}]") for finding in error.findings]) from error
     return tuple(found)
