@@ -29,6 +29,9 @@ def command(
         Path | None, typer.Option(help="Write a trace for Perfetto (ui.perfetto.dev); .gz packs it.")
     ] = None,
     trace_ranks: Annotated[str | None, typer.Option(help="Ranks in the trace, for instance 0,8,17.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the whole timeline, to be read back later (.npz).")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="auto, events or lanes.")] = None,
     allow_oom: AllowOom = False,
 ) -> None:
@@ -39,19 +42,29 @@ def command(
     from simulator.study.simulate import load, simulate
 
     check_writable(trace)
+    check_writable(save)
     changes = overrides(settings)
     if engine is not None:
         changes["run.engine"] = engine
     ranks = _ranks(trace_ranks)
     loaded = load(scenario, changes)
     with progress(loaded.run.steps, "steps") as done:
-        result = simulate(loaded, allow_oom=allow_oom, links=trace is not None, progress=done)
+        result = simulate(
+            loaded, allow_oom=allow_oom, links=trace is not None or save is not None, progress=done
+        )
     if trace is not None:
         from simulator.report.trace import choose, write_trace
 
         with whole_file(trace) as stream:
             chosen = choose(result.timeline, ranks)
             write_trace(result.timeline, stream, chosen, compress=trace.suffix == ".gz")
+    if save is not None:
+        from simulator.analysis.result import lane_peaks
+        from simulator.report import store
+
+        peaks = lane_peaks(loaded, result.timeline)
+        with whole_file(save) as stream:
+            store.save(store.Saved(result.timeline, peaks, loaded.run.warmup, result.to_dict()), stream)
     if as_json:
         print_json(result.to_dict())
         return
