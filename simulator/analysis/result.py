@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from simulator.analysis.intervals import Floats, total
+from simulator.analysis.intervals import Floats, clip, covered, total
 from simulator.analysis.utilisation import arrivals, compute_by_step
 from simulator.analysis.waterfall import Item, Ledger, ledger, waterfall, weights
 from simulator.spec import Gpu, LayerList, Scenario
@@ -53,7 +53,7 @@ class RankResult:
     """One rank, or `multiplicity` ranks that did the same; means over the measured steps.
 
     `compute_s`: kernels of the compute stream a step; `wait_s`: at collectives until the last
-    member came, added up over a step; `lateness_s`: arrival after the first member, mean over
+    member came, waits of several streams at once counted once; `lateness_s`: arrival after the first member, mean over
     collectives.
     """
 
@@ -228,7 +228,9 @@ def _ranks(timeline: Timeline, first_step: int) -> tuple[RankResult, ...]:
     row, wait, late = arrivals(timeline, first_step)
     lane = timeline.device.rank[row]
     count = np.maximum(1, np.bincount(lane, minlength=lanes))
-    waited = total(lane, wait, lanes) / measured
+    arrived = timeline.device.start_s[row]
+    window = timeline.steps[:, first_step, 0], timeline.steps[:, -1, 1]
+    waited = covered(*clip((lane, arrived, arrived + wait), *window), lanes) / measured
     lateness = total(lane, late, lanes) / count
     return tuple(
         RankResult(one.rank, one.node, one.role, one.multiplicity, *values)

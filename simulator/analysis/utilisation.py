@@ -105,10 +105,12 @@ def arrivals(timeline: Timeline, first_step: int = 0) -> tuple[Ints, Floats, Flo
     """Every member's arrival at every collective since `first_step`: (device row, wait_s, late_s).
 
     `wait_s`: until the last member arrived; `late_s`: since the first did. Waiting names nobody
-    (the slowest waits least); being late does.
+    (the slowest waits least); being late does. Sends and receives are left out: a receive is posted
+    early on purpose, and says when a stage has its turn.
     """
     device, table = timeline.device, timeline.collectives
-    row = np.flatnonzero((device.collective >= 0) & (device.step >= first_step))
+    member = (device.kind == DeviceKind.COLLECTIVE) & (device.collective >= 0)
+    row = np.flatnonzero(member & (device.step >= first_step))
     of = device.collective[row]
     wait = np.maximum(0.0, np.minimum(table.begin_s[of], device.end_s[row]) - device.start_s[row])
     return row, wait, np.maximum(0.0, device.start_s[row] - table.first_s[of])

@@ -28,16 +28,16 @@ class Unit:
 def time_unit(whole_s: float) -> Unit:
     """The unit in which a whole of `whole_s` seconds and its parts read well."""
     for name, seconds in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if whole_s >= 10 * seconds:
-            decimals = 1 if whole_s >= 100 * seconds else 2
+        if whole_s >= seconds:
+            decimals = 1 if whole_s >= 100 * seconds else 2 if whole_s >= 10 * seconds else 3
             return Unit(name, seconds, decimals)
     return Unit("ns", 1e-9, 1)
 
 
 def time_with_unit(seconds: float) -> str:
     """
-    >>> time_with_unit(0.8123)
-    '812.3 ms'
+    >>> time_with_unit(0.8123), time_with_unit(7.2531)
+    ('812.3 ms', '7.253 s')
     """
     unit = time_unit(seconds)
     return f"{unit.of(seconds)} {unit.name}"

@@ -157,32 +157,30 @@ def ranks_table(result: Result) -> RenderableType:
     low, high = min(compute), max(compute)
     late = max(rank.lateness_s for rank in ranks)
     if high - low <= _EVEN * high and late <= _EVEN * result.step_time_s:
-        return Text(f"Ranks are even: all compute {unit.of(high)} {unit.name} a step "
-                    f"within {share(1 - low / high)}")  # fmt: skip
-    return _slowest(ranks, unit)
+        apart = 1 - low / high
+        within = f", within {share(apart)}" if apart >= 5e-4 else ""
+        return Text(f"Ranks are even: each computes {unit.of(high)} {unit.name} a step{within}")
+    return _slowest(ranks, unit, worth_naming_s=_EVEN * result.step_time_s)
 
 
-def _slowest(ranks: tuple[RankResult, ...], unit: Unit) -> Table:
+def _slowest(ranks: tuple[RankResult, ...], unit: Unit, *, worth_naming_s: float) -> Table:
+    """The longest compute first; `wait` and `late` as in RankResult."""
     stages = len({rank.stage for rank in ranks}) > 1
-    table = grid("right", "right", "right", "right", "right", "right", "left")
-    head = ("rank", "node", "stage" if stages else "", "compute", "wait", "late")
+    folded = any(rank.multiplicity > 1 for rank in ranks)
+    table = grid(*["right"] * 7, "left")
+    head = ("rank", "node", "stage" if stages else "", "alike" if folded else "", "compute", "wait", "late")
     table.add_row("", *(Text(text, style="bold") for text in head),
-                  Text(f"{unit.name} a step; the longest compute first", style="dim"))  # fmt: skip
+                  Text(f"{unit.name} a step, slowest first", style="dim"))  # fmt: skip
     order = sorted(ranks, key=lambda rank: (-rank.compute_s, -rank.lateness_s, rank.rank))
-    for rank in order[:_SHOWN_RANKS]:
-        _add_rank(table, rank, unit, stages=stages)
-    if len(order) > _SHOWN_RANKS:
-        latest = max(order[_SHOWN_RANKS:], key=lambda rank: rank.lateness_s)
-        if latest.lateness_s > max(rank.lateness_s for rank in order[:_SHOWN_RANKS]):
-            _add_rank(table, latest, unit, stages=stages, note="the latest")
-        if len(order) > _SHOWN_RANKS + 1:
-            _add_rank(table, order[-1], unit, stages=stages, note="the shortest compute")
+    shown = dict.fromkeys(order[:_SHOWN_RANKS], "")
+    latest = max(order, key=lambda rank: rank.lateness_s)
+    if latest.lateness_s > worth_naming_s + max(rank.lateness_s for rank in shown):
+        shown[latest] = "the latest"
+    if len(order) > len(shown):
+        shown[order[-1]] = "; ".join(filter(None, (shown.get(order[-1], ""), "least compute")))
+    for rank, note in shown.items():
+        times = (unit.of(rank.compute_s), unit.of(rank.wait_s), unit.of(rank.lateness_s))
+        table.add_row("", str(rank.rank), str(rank.node), str(rank.stage) if stages else "",
+                      f"{rank.multiplicity:,}" if folded else "", *times,
+                      Text(note, style="dim"))  # fmt: skip
     return table
-
-
-def _add_rank(table: Table, rank: RankResult, unit: Unit, *, stages: bool, note: str = "") -> None:
-    times = (unit.of(rank.compute_s), unit.of(rank.wait_s), unit.of(rank.lateness_s))
-    alike = f"and {rank.multiplicity - 1:,} like it" if rank.multiplicity > 1 else ""
-    text = "; ".join(part for part in (note, alike) if part)
-    table.add_row("", str(rank.rank), str(rank.node), str(rank.stage) if stages else "", *times,
-                  Text(text, style="dim"))  # fmt: skip
