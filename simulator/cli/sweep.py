@@ -29,6 +29,9 @@ def command(
     settings: SetOption = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 2,
     csv: Annotated[Path | None, typer.Option(help="Write a CSV file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw step time and MFU as a page of HTML (extra: plot).")
+    ] = None,
     as_json: JsonOption = False,
     allow_oom: AllowOom = False,
 ) -> None:
@@ -38,22 +41,25 @@ def command(
     """
     import math
 
-    from simulator.study.sweep import read_vary, sweep
+    from simulator.study.sweep import read_vary, sweep, to_csv
 
-    check_writable(csv)
+    for file in (csv, plot):
+        check_writable(file)
+    if plot is not None:
+        from simulator.report.sweep_plot import page, require_plotly
+
+        require_plotly()
     grid = read_vary(vary)
     with progress(math.prod(len(values) for values in grid.values()), "points") as done:
         points = sweep(
             scenario, overrides(settings), grid, processes=processes, allow_oom=allow_oom, progress=done
         )  # fmt: skip
     if csv is not None:
-        names = ("step_time_s", "mfu", "tokens_per_s", "peak_bytes", "exposed_s", "error")
-        lines = [",".join((*grid, *names))]
-        for point in points:
-            cells = [*point.settings.values(), *(str(getattr(point, name) or "") for name in names)]
-            lines.append(",".join(f'"{cell}"' if "," in cell else cell for cell in cells))
         with whole_file(csv) as stream:
-            stream.write(("\n".join(lines) + "\n").encode())
+            stream.write(to_csv(points).encode())
+    if plot is not None:
+        with whole_file(plot) as stream:
+            stream.write(page(points, f"{scenario}: {', '.join(grid)}").encode())
     if as_json:
         print_json([point.to_dict() for point in points])
         return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.errors import Finding, ScenarioError, TrainsimError
+from simulator.errors import Finding, ScenarioError, SpecError, TrainsimError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,17 @@ def sweep(
     return points
 
 
+def to_csv(points: Sequence[Point]) -> str:
+    """A line a point under a line of names; what is not known is empty. Units are in the names."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for name in Point.__slots__ if name != "settings"]
+    writer.writerow([*points[0].settings, *names])
+    for point in points:
+        writer.writerow([*point.settings.values(), *(getattr(point, name) for name in names)])
+    return text.getvalue()
+
+
 def _map(
     tasks: Sequence[tuple[str, dict[str, str], dict[str, str], bool]], processes: int
 ) -> Iterator[Point]:
@@ -81,7 +94,15 @@ def _point(task: tuple[str, dict[str, str], dict[str, str], bool]) -> Point:
         changes: dict[str, Any] = {**fixed, **settings}
         result = simulate(scenario, allow_oom=allow_oom, **changes)
     except TrainsimError as error:
-        return Point(settings, error=str(error).partition("\n")[0])
+        return Point(settings, error=_reason(error))
     exposed = sum(item.seconds for item in result.waterfall if item.name.startswith("exposed"))
     peak = None if result.memory is None else result.memory.peak_bytes
     return Point(settings, result.step_time_s, result.mfu, result.tokens_per_s, peak, exposed)
+
+
+def _reason(error: TrainsimError) -> str:
+    """The first finding; its place in the scenario's file, the same for all points, is left out."""
+    if isinstance(error, SpecError):
+        first, *more = error.findings
+        return str(Finding(first.path, first.message)) + (f" (and {len(more)} more)" if more else "")
+    return str(error).partition("\n")[0]
