@@ -46,8 +46,8 @@ def command(
     changes = overrides(settings)
     if engine is not None:
         changes["run.engine"] = engine
-    ranks = _ranks(trace_ranks)
     loaded = load(scenario, changes)
+    ranks = _ranks(trace_ranks, loaded.cluster.gpus)
     with progress(loaded.run.steps, "steps") as done:
         result = simulate(
             loaded, allow_oom=allow_oom, links=trace is not None or save is not None, progress=done
@@ -73,12 +73,16 @@ def command(
     show(page(result))
 
 
-def _ranks(text: str | None) -> list[int] | None:
+def _ranks(text: str | None, gpus: int) -> list[int] | None:
     from simulator.errors import SpecError
 
     if text is None:
         return None
     try:
-        return [int(part) for part in text.split(",")]
+        ranks = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise SpecError.of("--trace-ranks", f"'{text}': expected numbers, as in 0,8,17") from error
+    for rank in ranks:
+        if not 0 <= rank < gpus:
+            raise SpecError.of("--trace-ranks", f"{rank}: expected a rank from 0 to {gpus - 1}")
+    return ranks

@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from simulator.analysis.intervals import Bools, Floats, Ints, last_at_or_before
+from simulator.errors import SpecError
 from simulator.report.network_tracks import network_events
 from simulator.report.trace_events import (
     Slice,
@@ -65,13 +66,20 @@ def choose(
 
     Of a big timeline: of each stage the first lane, those that compute longest and shortest, and
     the first ones, 16 lanes in all. A rank that a folded timeline has no lane of its own for is
-    left out.
+    left out; raises SpecError if none is left.
     """
     lanes, count = len(timeline.ranks), timeline.steps.shape[1]
     first, last = (0, count) if steps is None else (max(0, steps[0]), min(count, steps[1]))
     if ranks is not None:
         wanted = set(ranks)
         chosen = [i for i, lane in enumerate(timeline.ranks) if lane.rank in wanted]
+        if not chosen:
+            known = ", ".join(str(lane.rank) for lane in timeline.ranks[:_MOST_LANES])
+            more = ", ..." if lanes > _MOST_LANES else ""
+            raise SpecError.of(
+                "ranks of the trace",
+                f"none of them has a lane of its own; ranks that stand for all: {known}{more}",
+            )
     elif len(timeline.device) + len(timeline.host) <= MOST_SPANS:
         chosen = list(range(lanes))
     else:
