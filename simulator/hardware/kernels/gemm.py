@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from simulator.model.blocks import Kernel
 from simulator.spec import Gpu
 
 Floats = NDArray[np.float64]
+Shape: TypeAlias = tuple[float | Floats, float | Floats, float | Floats, float | Floats]
 
 #: Tiles that libraries offer.
 TILES: Final = np.array(
@@ -38,13 +39,10 @@ TILES: Final = np.array(
 
 
 def compute_s(
-    shape: tuple[float, float, float, float],
-    sms: int,
-    peak_flops_per_s: float,
-    constants: Mapping[str, float],
-) -> float:
-    """Time of the waves of (m, n, k, batch), the fastest tile's."""
-    m, n, k, batch = shape
+    shape: Shape, sms: int, peak_flops_per_s: float, constants: Mapping[str, float]
+) -> Floats | np.float64:
+    """Time of the waves of (m, n, k, batch), the fastest tile's; arrays of any one shape, or numbers."""
+    m, n, k, batch = (np.asarray(size, dtype=np.float64)[..., None] for size in shape)
     rows, columns = TILES[:, 0], TILES[:, 1]
     tiles = np.ceil(m / rows) * np.ceil(n / columns) * batch
     exact = tiles / sms
@@ -53,20 +51,21 @@ def compute_s(
     intensity = rows * columns / (rows + columns)
     reached = constants["gemm_efficiency"] * intensity / (intensity + constants["gemm_tile_half"])
     a_wave = 2 * rows * columns * (k + constants["gemm_k_overhead"]) / (peak_flops_per_s / sms * reached)
-    return float((waves * a_wave).min())
+    fastest: Floats | np.float64 = (waves * a_wave).min(axis=-1)
+    return fastest
 
 
 def memory_bytes(
-    shape: tuple[float, float, float, float], l2_bytes: float, element: float, written: float
-) -> float:
+    shape: Shape, l2_bytes: float, element: float, written: float | Floats
+) -> Floats | np.float64:
     """HBM traffic: operands again for each panel of the output where they overflow L2."""
-    m, n, k, batch = shape
+    m, n, k, batch = (np.asarray(size, dtype=np.float64) for size in shape)
     a, b = m * k * element, n * k * element
-    again = 1.0
-    if l2_bytes > 0 and a + b > l2_bytes:
-        panel = max(256.0, math.sqrt(l2_bytes / element * 0.5))  # square panels that share L2
-        again = max(1.0, min(m, n) / panel / 4)
-    return batch * (max(a, b) + min(a, b) * again + m * n * written)
+    panel = max(256.0, math.sqrt(l2_bytes / element * 0.5))  # square panels that share L2
+    overflows = (l2_bytes > 0) & (a + b > l2_bytes)
+    again = np.where(overflows, np.maximum(1.0, np.minimum(m, n) / panel / 4), 1.0)
+    moved: Floats | np.float64 = batch * (np.maximum(a, b) + np.minimum(a, b) * again + m * n * written)
+    return moved
 
 
 @kernel_model("gemm")
@@ -82,10 +81,10 @@ def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     shape = (float(m), float(n), float(k), float(rest[0] if rest else 1))
     element = 1.0 if kernel.precision.startswith("fp8") else 4.0 if kernel.precision == "fp32" else 2.0
     written = 8.0 if kernel.layout == "NT-accumulate" else 2.0
-    moved = memory_bytes(shape, gpu.l2_bytes, element, written)
+    moved = float(memory_bytes(shape, gpu.l2_bytes, element, written))
     reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
     ramp = kernel.launches * gpu.constants["gemm_floor_s"]
-    compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
+    compute = float(compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants))
     return KernelCost(compute + ramp, moved / reached + ramp)
 
 
@@ -95,8 +94,8 @@ def grouped_gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     groups, m, n, k = kernel.shape
     shape = (float(m), float(n), float(k), float(groups))
     element = 1.0 if kernel.precision.startswith("fp8") else 2.0
-    moved = memory_bytes((float(m), float(n), float(k), 1.0), gpu.l2_bytes, element, 2.0) * groups
+    moved = float(memory_bytes((float(m), float(n), float(k), 1.0), gpu.l2_bytes, element, 2.0)) * groups
     reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
     ramp = kernel.launches * gpu.constants["gemm_floor_s"]
-    compute = compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants)
+    compute = float(compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants))
     return KernelCost(compute / gpu.constants["grouped_gemm"] + ramp, moved / reached + ramp)
