@@ -167,3 +167,22 @@ def test_a_collective_prints_what_nccl_tests_prints(capsys: pytest.CaptureFixtur
     assert names == set(rows[0])
     for row in rows:
         assert row["busbw_bytes_per_s"] == pytest.approx(row["algbw_bytes_per_s"] * 2 * 15 / 16)
+
+
+@pytest.mark.parametrize(
+    "name", ["dgx-h100", "leaf-spine-4to1", "llama3-roce-24k", "gb200-nvl72", "torus-2d"]
+)
+def test_a_cluster_is_drawn_and_described(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    import xml.etree.ElementTree as ET
+
+    picture = tmp_path / "cluster.svg"
+    code, out, err = call(capsys, "cluster", name, "--svg", str(picture), "--json")
+    assert code == 0, err
+    about = json.loads(out)
+    text = picture.read_text(encoding="utf-8")
+    ET.fromstring(text)
+    assert all(layer["name"] in text for layer in about["layers"])
+    over = [layer for layer in about["layers"] if (layer["oversubscription"] or 1) > 1.01]
+    assert ('class="over"' in text) == bool(over)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from simulator.cli.options import JsonOption, print_json, show
+from simulator.cli.options import JsonOption, check_writable, print_json, show, whole_file
 
 
 def command(
     name: Annotated[str, typer.Argument(help="Topology: bundled name or path.")],
     gpus: Annotated[int | None, typer.Option(help="GPUs; 32 nodes if not given.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw it: rails, layers, the oversubscribed one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the layers of a cluster's network, its bisection, ports, and all-reduce busbw by group.
 
     Example: trainsim cluster llama3-roce-24k --gpus 24576
     """
-    from simulator.study.cluster import describe
+    from simulator.study.cluster import describe, fabric_of
 
+    check_writable(svg)
     about = describe(name, gpus)
+    if svg is not None:
+        from simulator.report.fabric_svg import draw
+
+        fabric, gpu = fabric_of(name, gpus)
+        with whole_file(svg) as stream:
+            stream.write(draw(fabric, gpu.name).encode())
     if as_json:
         print_json(about)
         return

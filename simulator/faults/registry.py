@@ -23,7 +23,12 @@ from simulator.units import UnitError, parse
 class FabricView(Protocol):
     """The part of a fabric that places of faults need."""
 
+    @property
+    def tier(self) -> NDArray[np.int8]: ...
+
     def find_links(self, pattern: str) -> NDArray[np.int64]: ...
+
+    def link_name(self, link: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +172,18 @@ def links_of(place: Place, context: Context) -> NDArray[np.int64]:
     for pattern in patterns:
         links = context.fabric.find_links(pattern)
         if not len(links):
-            raise SpecError.of("link", f"'{pattern}': no link of the fabric has such a name")
+            raise SpecError.of(
+                "link", f"'{pattern}': no link of the fabric has such a name; {_some_names(context)}"
+            )
         found.append(links)
     return np.unique(np.concatenate(found))
+
+
+def _some_names(context: Context) -> str:
+    """One link of each tier, as an example of names."""
+    fabric = context.fabric
+    _, first = np.unique(fabric.tier, return_index=True)
+    return "there are, for example, " + ", ".join(fabric.link_name(int(link)) for link in first[:4])
 
 
 def windows_of(when: When, context: Context, *, duration_s: float | None = None) -> tuple[Window, ...]:

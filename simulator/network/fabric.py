@@ -84,6 +84,7 @@ class Fabric:
     bisection_bytes_per_s: float | None = None  # one direction, closed form; None: by search
     shape: tuple[int, ...] = ()  # of a torus
     node: Node | None = None  # what every node looks like inside; None where they are listed
+    gpu_names: tuple[str, ...] = ()  # as listed; empty where they follow from node and place
     parameters: Any = None  # the family's own, resolved
 
     @property
@@ -142,6 +143,8 @@ class Fabric:
 
     def gpu_name(self, gpu: int) -> str:
         """The vertex of a GPU in `to_networkx()`."""
+        if self.gpu_names:
+            return self.gpu_names[gpu]
         return f"node{self.node_of[gpu]}/gpu{self.local_rank[gpu]}"
 
     def to_networkx(self) -> Any:

@@ -11,16 +11,22 @@ from simulator.network.activity import BUS_FACTORS
 from simulator.network.collectives import plan
 from simulator.network.fabric import Fabric
 from simulator.scenario import load_topology
+from simulator.spec import Gpu
 
 SIZES: Final = {"1 MiB": 2.0**20, "64 MiB": 2.0**26, "1 GiB": 2.0**30}
 
 
-def describe(name: str, gpus: int | None) -> dict[str, Any]:
-    """Plain figures for a table or JSON. Raises SpecError for what cannot be built."""
+def fabric_of(name: str, gpus: int | None) -> tuple[Fabric, Gpu]:
+    """A bundled or given topology, built. Raises SpecError for what cannot be."""
     topology = load_topology(name)
     gpu = find_gpu(topology.gpu)
-    count = gpus or _default_gpus(topology.parameters)
-    fabric = fabrics.build(topology, count, gpu)
+    count = _default_gpus(topology.parameters) if gpus is None else gpus
+    return fabrics.build(topology, count, gpu), gpu
+
+
+def describe(name: str, gpus: int | None) -> dict[str, Any]:
+    """Plain figures for a table or JSON. Raises SpecError for what cannot be built."""
+    fabric, gpu = fabric_of(name, gpus)
     layers = [
         {
             "name": layer.name,
@@ -34,8 +40,8 @@ def describe(name: str, gpus: int | None) -> dict[str, Any]:
     ports = sum(layer.switches * (layer.down_ports + layer.up_ports) for layer in fabric.layers)
     cables = sum(layer.switches * layer.up_ports for layer in fabric.layers)
     return {
-        "name": topology.name,
-        "family": topology.family,
+        "name": fabric.name,
+        "family": fabric.family,
         "gpu": gpu.name,
         "gpus": fabric.n_gpus,
         "nodes": fabric.n_nodes,

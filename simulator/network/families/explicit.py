@@ -121,6 +121,7 @@ class _Made:
             nics_per_node=per_node,
             channels=max(1, len(np.unique(numbers[numbers >= 0]))),
             nic_of=numbers,
+            gpu_names=tuple(self.vertices[i].name for i in self.gpus.tolist()),
             parameters=self.p,
         )
 

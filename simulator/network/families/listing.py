@@ -1,9 +1,11 @@
-"""The lists of an explicit fabric: vertices and edges as a topology file gives them."""
+"""The lists of an explicit fabric: vertices and edges as a topology file gives them, ranges counted out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, product
 from typing import Any, Final
 
 from simulator.errors import Finding, SpecError, nearest
@@ -12,6 +14,7 @@ from simulator.units import UnitError, parse
 KINDS: Final = ("gpu", "nic", "switch", "cpu", "nvswitch", "pcie")
 _VERTEX: Final = ("name", "kind", "node", "nic", "bandwidth")
 _EDGE: Final = ("from", "to", "bandwidth", "latency", "count", "one_way", "tier")
+_RANGE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,27 @@ def read_listing(nodes: Any, edges: Any) -> Listing:
     return Listing(tuple(vertices), tuple(found))
 
 
+def _counted(entry: Mapping[str, Any], path: str, findings: list[Finding]) -> Iterator[dict[str, Any]]:
+    """An entry for each combination of its ranges `{a..b}`. The first range of one text counts in step
+    with an equal first range of another, the second with the second."""
+    ranges: dict[tuple[str, int], range] = {}
+    for key, text in entry.items():
+        for at, found in enumerate(_RANGE.finditer(text) if isinstance(text, str) else ()):
+            first, last = int(found[1]), int(found[2])
+            if last < first:
+                findings.append(Finding(f"{path}.{key}", f"'{found[0]}': expected a range that counts up"))
+                return
+            ranges[found[0], at] = range(first, last + 1)
+    for numbers in product(*ranges.values()):
+        chosen = dict(zip(ranges, numbers, strict=True))
+        yield {key: _filled(text, chosen) if isinstance(text, str) else text for key, text in entry.items()}
+
+
+def _filled(text: str, chosen: Mapping[tuple[str, int], int]) -> str:
+    turn = count()
+    return _RANGE.sub(lambda found: str(chosen[found[0], next(turn)]), text)
+
+
 def _entries(values: Any, path: str, known: Sequence[str], findings: list[Finding]) -> list[Any]:
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         findings.append(Finding(path, "expected a list of entries"))
@@ -106,7 +130,7 @@ def _entries(values: Any, path: str, known: Sequence[str], findings: list[Findin
         for key in entry:
             if key not in known:
                 findings.append(Finding(f"{path}[{i}].{key}", f"unknown key{nearest(str(key), known)}"))
-        good.append((i, entry))
+        good += [(i, one) for one in _counted(entry, f"{path}[{i}]", findings)]
     return good
 
 
@@ -159,13 +183,13 @@ def _edges(values: Any, names: Mapping[str, Vertex], findings: list[Finding]) ->
             latency = parse(entry.get("latency", 0), "s")
         except UnitError as error:
             findings.append(Finding(f"{path}.latency", str(error)))
-        count = entry.get("count", 1)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            findings.append(Finding(f"{path}.count", f"{count!r}: expected a whole number of 1 or more"))
-            count = 1
+        cables = entry.get("count", 1)
+        if isinstance(cables, bool) or not isinstance(cables, int) or cables < 1:
+            findings.append(Finding(f"{path}.count", f"{cables!r}: expected a whole number of 1 or more"))
+            cables = 1
         rate = _rate(entry, path, findings)
         tier = str(entry.get("tier", _tier(ends[0], ends[1], names)))
-        made.append(Edge(ends[0], ends[1], rate, latency, tier, count, bool(entry.get("one_way", False))))
+        made.append(Edge(ends[0], ends[1], rate, latency, tier, cables, bool(entry.get("one_way", False))))
     return made
 
 
