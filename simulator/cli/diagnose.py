@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,6 @@ import typer
 from simulator.cli.options import (
     AllowOom,
     JsonOption,
-    ScenarioArgument,
     SetOption,
     overrides,
     print_json,
@@ -18,15 +18,22 @@ from simulator.cli.options import (
 
 
 def command(
-    scenario: ScenarioArgument,
+    target: Annotated[
+        str, typer.Argument(help="Scenario, by file or bundled name; profiler trace or folder of them.")
+    ],
     settings: SetOption = None,
     fail_if: Annotated[
         list[str] | None, typer.Option("--fail-if", help="Exit 1 if it holds, as in mfu<0.38 or step_s>1.2.")
     ] = None,
     as_json: JsonOption = False,
     allow_oom: AllowOom = False,
+    model: Annotated[str | None, typer.Option(help="Traces: the model, for MFU.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Traces: the GPU, for MFU.")] = None,
+    tokens_per_step: Annotated[
+        float | None, typer.Option(help="Traces: tokens of a step, all ranks together, for MFU.")
+    ] = None,
 ) -> None:
-    """Read a scenario's timeline in a fixed order and rank the causes by what removing each is worth.
+    """Read a timeline, simulated or a real profiler trace, in a fixed order; rank the causes by worth.
 
     Example: trainsim diagnose slow-node --fail-if "mfu<0.5"
     """
@@ -36,14 +43,21 @@ def command(
     from simulator.study.simulate import load
 
     conditions = [read_condition(text) for text in fail_if or []]
-    loaded = load(scenario, dict(overrides(settings)))
-    with progress(len(REMOVALS), "causes") as done:
-        found = diagnose(loaded, allow_oom=allow_oom, progress=done)
-    plain = found.to_dict()
+    if is_trace(target):
+        from simulator.report.trace_diagnosis import report as trace_report
+        from simulator.study.trace_diagnosis import diagnose_traces
+
+        traced = diagnose_traces(Path(target), model=model, gpu=gpu, tokens_per_step=tokens_per_step)
+        plain, text = traced.to_dict(), trace_report(traced)
+    else:
+        loaded = load(target, dict(overrides(settings)))
+        with progress(len(REMOVALS), "causes") as done:
+            found = diagnose(loaded, allow_oom=allow_oom, progress=done)
+        plain, text = found.to_dict(), report(found)
     if as_json:
         print_json(plain)
     else:
-        print(report(found))
+        print(text)
     met = [condition for condition in conditions if holds(condition, plain)]
     if met:
         import sys
@@ -51,3 +65,8 @@ def command(
         for name, sign, value in met:
             print(f"fails: {name} is {plain[name]:.4g}, {sign} {value:g}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def is_trace(target: str) -> bool:
+    """Whether it is a profiler trace, or a folder of them, by its name."""
+    return target.endswith((".json", ".gz")) or Path(target).is_dir()

@@ -63,7 +63,7 @@ def _meeting(traces: Sequence[RankTrace], key: tuple[Any, ...], members: list[tu
     width = _BYTES.get(str(about.get("dtype", "")).lower(), 0)
     size = elements * width if width else np.nan
     listed = _listed(key[1])
-    count = int(_number(about.get("Group size"), len(listed) or _world(traces)))
+    count = int(_number(about.get("Group size"), len(listed) or world_size(traces)))
     return Meeting(str(key[2]), group, size, count, tuple(members))
 
 
@@ -79,7 +79,8 @@ def _listed(text: str) -> list[int]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def _world(traces: Sequence[RankTrace]) -> int:
+def world_size(traces: Sequence[RankTrace]) -> int:
+    """Ranks of the job: as the first trace says, or as many as there are traces."""
     about = traces[0].head.get("distributedInfo")
     size = about.get("world_size") if isinstance(about, dict) else None
     return size if isinstance(size, int) else len(traces)

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.errors import Finding, SpecError
 from simulator.formats.kineto import RankTrace, column, read_rank, seconds, trace_files
-from simulator.formats.kineto_collectives import clock_offsets_us, meetings, table
+from simulator.formats.kineto_collectives import clock_offsets_us, meetings, table, world_size
 from simulator.timeline import (
     DeviceKind,
     DeviceSpans,
@@ -27,7 +27,8 @@ _OPERATORS: Final = "operators"
 
 def read_traces(path: Path | str) -> Timeline:
     """The traces of a file or folder. `Timeline.meta` holds "traces" (the files), "markers" (whether
-    steps are ProfilerSteps), "clock_offsets_s" by rank, and "gpu" (the name that the trace gives).
+    steps are ProfilerSteps), "clock_offsets_s" by rank, "gpu" (the name that the trace gives), and
+    "world" (ranks of the job).
 
     Raises SpecError for a file that is damaged, cut off or no trace, and for two files of one rank.
 
@@ -88,6 +89,7 @@ def build(traces: Sequence[RankTrace]) -> Timeline:
             "markers": markers,
             "clock_offsets_s": {trace.rank: offset[i] * 1e-6 for i, trace in enumerate(traces)},
             "gpu": _gpu(traces[0]),
+            "world": world_size(traces),
         },
     )  # fmt: skip
 

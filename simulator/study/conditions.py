@@ -29,4 +29,6 @@ def read_condition(text: str) -> tuple[str, str, float]:
 def holds(condition: tuple[str, str, float], figures: Mapping[str, Any]) -> bool:
     """Whether a condition holds for the figures."""
     name, sign, value = condition
+    if figures[name] is None:
+        raise SpecError.of("--fail-if", f"{name}: not known of these traces without model, GPU and tokens")
     return bool(_SIGNS[sign](figures[name], value))
