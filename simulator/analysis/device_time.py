@@ -64,17 +64,16 @@ def counted(timeline: Timeline, *, last_step: bool = False) -> Bools:
     device = timeline.device
     keep = np.ones(len(device), dtype=np.bool_)
     if not last_step and timeline.steps.shape[1] > 1:
-        called = np.where(device.launch >= 0, _called(timeline), np.inf)
-        keep = called < timeline.steps[device.rank, -1, 0]
+        keep = _called(timeline) < timeline.steps[device.rank, -1, 0]
     return keep
 
 
 def _called(timeline: Timeline) -> Floats:
-    """When each span's launch call began; NaN where unknown."""
+    """When each span's launch call began, or ended where only that is known; NaN where unknown."""
     device, host = timeline.device, timeline.host
     if not len(host):
-        return np.full(len(device), np.nan)
-    return np.where(device.launch >= 0, host.start_s[np.maximum(device.launch, 0)], np.nan)
+        return device.issued_s
+    return np.where(device.launch >= 0, host.start_s[np.maximum(device.launch, 0)], device.issued_s)
 
 
 def device_time(timeline: Timeline, rows: Bools | None = None) -> DeviceTime:

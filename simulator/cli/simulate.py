@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from simulator.cli.options import (
     whole_file,
 )
 
+if TYPE_CHECKING:
+    from simulator.timeline import Timeline
+
 
 def command(
     scenario: ScenarioArgument,
@@ -28,6 +31,10 @@ def command(
     trace: Annotated[
         Path | None, typer.Option(help="Write a trace for Perfetto (ui.perfetto.dev); .gz packs it.")
     ] = None,
+    trace_format: Annotated[
+        str,
+        typer.Option(help="perfetto, or kineto: PyTorch profiler files, one a rank, in the folder --trace."),
+    ] = "perfetto",
     trace_ranks: Annotated[str | None, typer.Option(help="Ranks in the trace, for instance 0,8,17.")] = None,
     save: Annotated[
         Path | None, typer.Option(help="Save the whole timeline, to be read back later (.npz).")
@@ -39,9 +46,15 @@ def command(
 
     Example: trainsim simulate gpt2-xl-ddp --set overlap.grad_reduce=false --trace step.json
     """
+    from simulator.errors import SpecError
     from simulator.study.simulate import load, simulate
 
-    check_writable(trace)
+    if trace_format not in ("perfetto", "kineto"):
+        raise SpecError.of("--trace-format", f"'{trace_format}': expected perfetto or kineto")
+    if trace_format == "perfetto":
+        check_writable(trace)
+    elif trace is None:
+        raise SpecError.of("--trace-format", "kineto: expected --trace with the folder to write to")
     check_writable(save)
     changes = overrides(settings)
     if engine is not None:
@@ -52,7 +65,9 @@ def command(
         result = simulate(
             loaded, allow_oom=allow_oom, links=trace is not None or save is not None, progress=done
         )
-    if trace is not None:
+    if trace is not None and trace_format == "kineto":
+        _write_kineto(trace, result.timeline, ranks, loaded.cluster.gpus)
+    elif trace is not None:
         from simulator.report.trace import choose, write_trace
 
         with whole_file(trace) as stream:
@@ -86,3 +101,19 @@ def _ranks(text: str | None, gpus: int) -> list[int] | None:
         if not 0 <= rank < gpus:
             raise SpecError.of("--trace-ranks", f"{rank}: expected a rank from 0 to {gpus - 1}")
     return ranks
+
+
+def _write_kineto(folder: Path, timeline: Timeline, ranks: list[int] | None, world: int) -> None:
+    """One file a rank, each whole or not at all."""
+    from simulator.errors import SpecError
+    from simulator.report.kineto_out import group_members, write_rank
+    from simulator.report.trace import choose
+
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SpecError.of(str(folder), f"no folder to write to: {error.strerror}") from error
+    chosen, members = choose(timeline, ranks), group_members(timeline)
+    for lane in chosen.lanes:
+        with whole_file(folder / f"rank{timeline.ranks[lane].rank}.json") as stream:
+            write_rank(timeline, stream, lane, chosen, world, members)
