@@ -16,7 +16,7 @@ from simulator.analysis.intervals import Floats, Ints, covered, overlap, union
 from simulator.timeline import HostKind, Timeline
 
 #: kinds in the order in which they are believed
-_ORDER: Final = (
+ORDER: Final = (
     (causes.LOADER, (HostKind.LOADER,)),
     (causes.CHECKPOINT, (HostKind.CHECKPOINT,)),
     (causes.GARBAGE, (HostKind.GARBAGE_COLLECTION,)),
@@ -50,7 +50,7 @@ def host_gaps(timeline: Timeline) -> HostGaps:
     host = timeline.host
     taken: Spans = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
     seconds, evidence, before = {}, {}, np.zeros(lanes)
-    for name, kinds in _ORDER:
+    for name, kinds in ORDER:
         rows = np.flatnonzero(np.isin(host.kind, kinds))
         mine: Spans = (host.rank[rows], host.start_s[rows], host.end_s[rows])
         taken = (
@@ -74,17 +74,23 @@ def _evidence(timeline: Timeline, rows: Ints, gaps: Spans, count: int = 3) -> tu
     for lane in range(len(timeline.ranks)):
         mine = rows[host.rank[rows] == lane]
         low, high = (edge[gaps[0] == lane] for edge in gaps[1:])
-        if len(low):
-            sums = np.concatenate([[0.0], np.cumsum(high - low)])
-            inside = _before(host.end_s[mine], low, high, sums) - _before(host.start_s[mine], low, high, sums)
-            np.add.at(filled, host.name[mine], inside)
+        np.add.at(filled, host.name[mine], covered_between(low, high, host.start_s[mine], host.end_s[mine]))
     order = np.argsort(-filled, kind="stable")[:count].tolist()
     return tuple(timeline.names[name] for name in order if filled[name] > 0)
 
 
-def _before(at_s: Floats, low: Floats, high: Floats, sums: Floats) -> Floats:
-    """How much of the gaps lies before each time."""
+def covered_between(low_s: Floats, high_s: Floats, start_s: Floats, end_s: Floats) -> Floats:
+    """How much of each [start, end] lies inside the intervals [low, high], which are apart and in order."""
+    if not len(low_s):
+        return np.zeros(len(start_s))
+    sums = np.concatenate([[0.0], np.cumsum(high_s - low_s)])
+    return _before(low_s, high_s, sums, end_s) - _before(low_s, high_s, sums, start_s)
+
+
+def _before(low: Floats, high: Floats, sums: Floats, at_s: Floats) -> Floats:
+    """How much of the intervals lies before each time."""
     place = np.searchsorted(low, at_s, side="right") - 1
-    inside = np.clip(at_s - low[np.maximum(place, 0)], 0.0, (high - low)[np.maximum(place, 0)])
-    result: Floats = np.where(place >= 0, sums[np.maximum(place, 0)] + inside, 0.0)
+    at = np.maximum(place, 0)
+    inside = np.clip(at_s - low[at], 0.0, (high - low)[at])
+    result: Floats = np.where(place >= 0, sums[at] + inside, 0.0)
     return result

@@ -14,8 +14,9 @@ import numpy as np
 
 from simulator.analysis import causes as names
 from simulator.analysis.device_time import device_time
-from simulator.analysis.host_gaps import HostGaps, host_gaps
+from simulator.analysis.host_gaps import ORDER, HostGaps, host_gaps
 from simulator.analysis.intervals import covered, overlap
+from simulator.analysis.replay import Change, Replay
 from simulator.errors import SpecError
 from simulator.formats.kineto_timeline import read_traces
 from simulator.hardware.gpus import gpu as find_gpu
@@ -146,17 +147,10 @@ def diagnose_timeline(timeline: Timeline, *, predicted_s: float = float("nan")) 
     host = {name: float(values.mean()) * scale for name, values in gaps.seconds.items()}
     collectives = _collectives(timeline, scale)
     optimizer = _covered(timeline, (DeviceKind.OPTIMIZER,), lanes) * scale
-    copies = _covered(timeline, (DeviceKind.COPY, DeviceKind.MEMSET), lanes) * scale
     mean = {name: float(values.mean()) for name, values in (
         ("idle", time.idle_s), ("compute", time.compute_s), ("talk", time.communication_s),
         ("hidden", time.overlapped_s))}  # fmt: skip
     mfu = predicted_s / step
-    waiting = float(np.nansum([values["waiting_s"] for values in collectives.values()]))
-    exposed = (mean["talk"] - mean["hidden"]) * scale
-    found = {
-        **host, "exposed communication": max(0.0, exposed - waiting), names.WAITING: min(waiting, exposed),
-        names.COPIES: copies, "optimizer": optimizer,
-    }  # fmt: skip
     return TraceDiagnosis(
         timeline, step, span, predicted_s, mfu, mean["idle"] * scale, mean["idle"] / span if span else 0.0,
         gaps, host, collectives, optimizer,
@@ -166,7 +160,7 @@ def diagnose_timeline(timeline: Timeline, *, predicted_s: float = float("nan")) 
             "collectives": mean["talk"] / span,
             "rank_spread": float(time.compute_s.max() / np.median(time.compute_s) - 1) if lanes > 1 else 0.0,
         },
-        _ranked(found, step, mfu),
+        _ranked(worths(timeline), span, step, mfu),
     )  # fmt: skip
 
 
@@ -204,12 +198,31 @@ def _collectives(timeline: Timeline, scale: float) -> dict[str, dict[str, float]
     return found
 
 
-def _ranked(found: Mapping[str, float], step: float, mfu: float) -> tuple[Cause, ...]:
-    """By worth; each is worth what its spans take, for nothing was run again."""
-    causes = []
-    for name, spent in found.items():
+def worths(timeline: Timeline) -> dict[str, float]:
+    """Seconds of the traced span that each cause is worth: replayed without it, one at a time."""
+    replay = Replay(timeline)
+    rows = replay.rows
+    changes = {name: Change(host=(name,), syncs=name != names.SYNC) for name, _ in ORDER} | {
+        "exposed communication": Change(
+            instant=rows(DeviceKind.COLLECTIVE, DeviceKind.SEND, DeviceKind.RECV), waits=False
+        ),
+        names.WAITING: Change(waits=False),
+        names.COPIES: Change(instant=rows(DeviceKind.COPY, DeviceKind.MEMSET)),
+        "optimizer": Change(instant=rows(DeviceKind.OPTIMIZER)),
+    }
+    span = replay.span_s()
+    found = {name: span - replay.span_s(change) for name, change in changes.items()}
+    found["exposed communication"] -= found[names.WAITING]
+    return found
+
+
+def _ranked(found: Mapping[str, float], span: float, step: float, mfu: float) -> tuple[Cause, ...]:
+    """By worth, scaled from the span to a step."""
+    ranked = []
+    for name, saved in found.items():
+        spent = saved * step / span if span else 0.0
         if spent > 0.002 * step:
             gain = 100 * mfu * spent / (step - spent) if spent < step and not np.isnan(mfu) else 0.0
-            sure = "low: nothing was traced there" if name == names.STALL else "medium: its spans"
-            causes.append(Cause(name, spent, gain, sure, _ADVICE[name]))
-    return tuple(sorted(causes, key=lambda cause: -cause.seconds))
+            sure = "low: nothing was traced there" if name == names.STALL else "medium: replayed without it"
+            ranked.append(Cause(name, spent, gain, sure, _ADVICE[name]))
+    return tuple(sorted(ranked, key=lambda cause: -cause.seconds))
