@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from kineto_files import call, kernel, real, write
+from small import values
 from test_cli import call as run
 
 from simulator.analysis import causes
 from simulator.analysis.host_gaps import host_gaps
+from simulator.cli.diagnose import is_trace
 from simulator.formats.kineto_timeline import read_traces
 from simulator.study.trace_diagnosis import diagnose_traces
 
@@ -78,3 +80,11 @@ def test_real_traces_are_read_as_people_read_them(
     code, out, _ = run(capsys, "diagnose", str(path))
     assert code == 0
     assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_a_scenario_written_as_json_is_no_trace(tmp_path: Path) -> None:
+    scenario, trace = tmp_path / "scenario.json", write(tmp_path / "trace.json", KERNELS)
+    scenario.write_text(json.dumps(values()), encoding="utf-8")
+    assert not is_trace(str(scenario))
+    assert is_trace(str(trace))
+    assert is_trace(str(tmp_path))

@@ -68,5 +68,12 @@ def command(
 
 
 def is_trace(target: str) -> bool:
-    """Whether it is a profiler trace, or a folder of them, by its name."""
-    return target.endswith((".json", ".gz")) or Path(target).is_dir()
+    """Whether it is a profiler trace, or a folder of them; a scenario may be written as JSON too."""
+    path = Path(target)
+    if path.is_dir() or target.endswith(".gz"):
+        return True
+    if not (target.endswith(".json") and path.is_file()):
+        return target.endswith(".json")
+    with path.open("rb") as stream:
+        head = stream.read(1 << 20)
+    return not (b'"model"' in head and b'"cluster"' in head and b'"ph"' not in head)
