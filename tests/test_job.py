@@ -6,6 +6,7 @@ import pytest
 
 from simulator.errors import SpecError
 from simulator.formats.op_tables import COLUMNS, read_op_table
+from simulator.study.job import study_job
 
 
 def _write(path: Path, *rows: dict[str, object]) -> Path:
@@ -42,3 +43,13 @@ def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"nothing")
     with pytest.raises(SpecError, match="Parquet"):
         read_op_table(tmp_path / "t.parquet")
+
+
+def test_a_slow_rank_holds_the_job_and_the_whole_slowdown(tmp_path: Path) -> None:
+    gather = {"optype": "params-all-gather", "duration": 0.1}
+    rows: list[dict[str, object]] = [{"duration": 2.0}, {"rank": 1, "dp_rank": 1}]
+    rows += [gather | {"start_ts": 2.0}, gather | {"rank": 1, "dp_rank": 1, "start_ts": 1.0, "duration": 1.1}]
+    found = study_job(read_op_table(_write(tmp_path / "t.csv", *rows)))
+    assert found.replayed_s == pytest.approx(2.1)
+    assert found.slowdown == pytest.approx(2.1 / 1.6)
+    assert found.by_dp_rank == pytest.approx({"0": 2.1 / 1.6, "1": 1.0})
