@@ -62,6 +62,8 @@ def test_a_planted_cause_is_worth_what_it_costs(plant: str) -> None:
 def test_a_slow_node_is_named() -> None:
     found = diagnose(scenario(faults=[{"kind": "slow-compute", "node": 2, "factor": 0.8}]))
     assert found.spread["node"] == 2
+    assert found.spread["sort"] == "node"
+    assert "node 2" in found.spread["text"]
 
 
 def test_seconds_to_explain_and_the_formula_make_the_step() -> None:

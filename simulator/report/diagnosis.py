@@ -45,6 +45,8 @@ def report(found: Diagnosis) -> str:
         lines.append(
             f"  {where} computes {share(found.spread['compute_spread'])} longer than its stage's median."
         )
+    if found.spread.get("sort", "everyone") != "everyone":
+        lines.append(f"  {found.spread['text']}.")
     lines += ["", "Verdict: causes by worth"]
     for number, cause in enumerate(found.causes[:8], 1):
         worth = f"{time_with_unit(cause.seconds)}, {cause.mfu_points:.1f} points of MFU"

@@ -15,6 +15,7 @@ import numpy as np
 
 from simulator.analysis import causes as names
 from simulator.analysis.result import Result
+from simulator.analysis.spread import spread
 from simulator.analysis.utilisation import utilisation
 from simulator.analysis.waterfall import weights
 from simulator.spec import Checkpoint, Distribution, Recompute, Scenario
@@ -150,7 +151,7 @@ def diagnose(
         collectives=_collectives(result, first, seconds),
         optimizer_s=seconds.get("optimizer", 0.0),
         suspects=_suspects(result, scenario, first, used, mean),
-        spread=_spread(result),
+        spread=_spread(result) | _verdict(result, first),
         causes=_causes(scenario, result, seconds, allow_oom, progress),
     )
 
@@ -217,6 +218,12 @@ def _spread(result: Result) -> dict[str, Any]:
     if slowest is not None and worst > 0.005:
         found |= {"rank": slowest.rank, "node": slowest.node, "stage": slowest.stage}
     return found
+
+
+def _verdict(result: Result, first: int) -> dict[str, Any]:
+    """Who differs, by a robust test of all ranks, and in words."""
+    found = spread(result.timeline, first)
+    return {"sort": found.sort, "excess": found.excess, "p_value": found.p_value, "text": found.text}
 
 
 def _causes(
