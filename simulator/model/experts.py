@@ -8,13 +8,14 @@ from simulator.spec import Experts
 
 
 def routed_tokens(context: Context) -> float:
-    """Tokens times experts that a rank's experts work on: as many as it sends out, if balanced.
+    """Tokens times experts that a rank's experts work on, if balanced.
 
-    With a capacity factor, what the experts' buffers hold.
+    Ranks that split an expert over TP all work on the same tokens; sets of them that hold the whole expert
+    share the tokens out. With a capacity factor, what the experts' buffers hold.
     """
     experts = _experts(context)
     factor = experts.capacity_factor or 1.0
-    return _sent_tokens(context) * factor * context.tp / context.expert_tp
+    return context.tokens * experts.top_k * factor * context.expert_tp / context.tp
 
 
 def _sent_tokens(context: Context) -> float:
