@@ -1,5 +1,7 @@
 """Operation tables of production jobs"""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,14 @@ def test_a_slow_rank_holds_the_job_and_the_whole_slowdown(tmp_path: Path) -> Non
     assert found.replayed_s == pytest.approx(2.1)
     assert found.slowdown == pytest.approx(2.1 / 1.6)
     assert found.by_dp_rank == pytest.approx({"0": 2.1 / 1.6, "1": 1.0})
+
+
+def test_the_verb_answers_and_refuses_with_exit_2(tmp_path: Path) -> None:
+    good = _write(tmp_path / "t.csv", {}, {"start_ts": 1.0, "duration": 2.0})
+    run = [sys.executable, "-c", "from simulator.cli import main; main()", "job"]
+    assert (
+        "slowdown S" in subprocess.run([*run, str(good)], capture_output=True, text=True, check=True).stdout
+    )
+    bad = subprocess.run([*run, str(tmp_path / "none.csv")], capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
