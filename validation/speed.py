@@ -107,6 +107,19 @@ def hundred_thousand_ranks() -> tuple[float, str]:
     return _events(_set({**BIG, **shape}, batch__global_batch=16384))
 
 
+def diagnosed() -> tuple[float, str]:
+    from simulator import load
+    from simulator.study.diagnose import diagnose
+
+    scenario = load("llama3-405b-16k")
+    began = time.perf_counter()
+    found = diagnose(scenario)
+    return (
+        time.perf_counter() - began,
+        f"llama3-405b-16k, {len(found.causes)} causes; those that switch off are run again singly",
+    )
+
+
 def ring(ranks: int) -> tuple[float, str]:
     from simulator.hardware import gpu
     from simulator.network import fabric as fabrics
@@ -167,6 +180,7 @@ ROWS: dict[str, tuple[Callable[[], tuple[float, str]], float | None]] = {
     "16,384 ranks, slow node and GC": (big_with_two_faults, 2.0),
     "16,384 ranks, private jitter, a step": (big_with_private_jitter, 2.0),
     "131,072 ranks, healthy, folded": (hundred_thousand_ranks, 3.0),
+    "16,384 ranks diagnosed": (diagnosed, 60.0),
     "ring over 1,024": (lambda: ring(1024), 0.010),
     "ring over 16,384": (lambda: ring(16384), 0.010),
     "30 sizes on 16,384 GPUs": (table_of_sizes, 2.0),
