@@ -11,13 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import scenario, setting
 
+from simulator import load
 from simulator.engine import events
+from simulator.engine.calm import run_calm
 from simulator.engine.cast import unfolded
 from simulator.engine.choice import Choice, run_lanes
 from simulator.engine.fold import fold
+from simulator.engine.lane_axes import Axes
+from simulator.engine.lane_record import choose
 from simulator.engine.setting import Setting
 from simulator.network.collectives import Activity
 from simulator.study.simulate import make_setting
+from simulator.timeline import HostKind, Timeline
 
 TINY = {"layers": 4, "hidden": 512, "heads": 8, "ffn": 2048, "vocab": 8000}
 
@@ -149,6 +154,66 @@ def test_the_lanes_engine_agrees_where_nothing_contends(values: dict[str, Any]) 
     timeline = run_lanes(quiet, Choice("lanes", "a test"))
     shown = [lane.rank for lane in timeline.ranks]
     np.testing.assert_allclose(timeline.steps, steps[shown], rtol=0, atol=1e-9)
+    if len(shown) == quiet.mesh.ranks:
+        assert_same_rows(timeline, events.run(cast))
+
+
+def host_time_s(timeline: Timeline) -> np.ndarray:
+    """Seconds by rank and kind of what the host did, shape (ranks, kinds)."""
+    host = timeline.host
+    result = np.zeros((len(timeline.ranks), len(HostKind)))
+    np.add.at(result, (host.rank, host.kind), host.end_s - host.start_s)
+    return result
+
+
+def assert_same_rows(one: Timeline, other: Timeline) -> None:
+    """Spans of hosts, loaders and collectives are the same, in whatever order they were recorded."""
+    np.testing.assert_allclose(host_time_s(one), host_time_s(other), rtol=0, atol=1e-9)
+    tables = [
+        (one.loader, other.loader, ("rank", "worker", "batch", "start_s", "end_s")),
+        (one.collectives, other.collectives, ("group_size", "size_bytes", "begin_s", "end_s", "first_s")),
+    ]
+    for mine, theirs, names in tables:
+        for name in names:
+            first, second = (np.sort(getattr(table, name)) for table in (mine, theirs))
+            np.testing.assert_allclose(first, second, rtol=0, atol=1e-9, err_msg=name)
+
+
+def test_a_collective_has_as_many_members_folded_as_unfolded() -> None:
+    whole = setting(parallelism={"tp": 4, "pp": 2}, batch__global_batch=64)
+    one, other = events.run(fold(whole)), events.run(unfolded(whole))
+    assert set(one.collectives.group_size) == set(other.collectives.group_size)
+    assert {2, 4} < set(one.collectives.group_size)
+
+
+def test_a_host_that_never_blocks_is_seen_launching() -> None:
+    timeline = events.run(fold(make_setting(load("launch-bound"))))
+    launching = timeline.host.kind == HostKind.LAUNCH
+    spent = (timeline.host.end_s - timeline.host.start_s)[launching].sum()
+    assert spent > 0.9 * timeline.steps[0, -1, 1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "slow-compute", "rank": 21, "factor": 0.7},
+        {"kind": "garbage-collection", "rank": 21, "duration": "300 ms", "every_steps": 1},
+    ],
+)
+def test_a_rank_with_a_fault_is_among_those_that_a_lanes_run_shows(fault: dict[str, Any]) -> None:
+    faulty = setting(faults=[fault, {"kind": "kernel-jitter", "cv": 0.01}])
+    shown = choose(run_calm(faulty, Axes(faulty.mesh)), faulty, 2)
+    assert shown[21] == 1
+    assert sum(shown.values()) == faulty.mesh.ranks
+    assert len(shown) == 2
+
+
+def test_the_slowest_of_many_chips_is_among_those_that_a_lanes_run_shows() -> None:
+    spread = setting(faults=[{"kind": "silicon-spread", "cv": 0.03}])
+    shown = choose(run_calm(spread, Axes(spread.mesh)), spread, 2)
+    speeds = {factor.targets[0]: factor.factor for factor in spread.effects}
+    assert shown[min(speeds, key=lambda rank: speeds[rank])] == 1
+    assert sum(shown.values()) == spread.mesh.ranks
 
 
 def test_a_healthy_data_parallel_job_folds_to_one_lane() -> None:

@@ -121,6 +121,7 @@ def _run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None]
         recorder.steps(lanes.step(step).ends)
         if progress is not None:
             progress(step + 1)
+    recorder.finish([stage.host for stage in lanes.stages], setting.steps - 1)
     note = (
         "collectives share links or take SMs and HBM from kernels here: their durations come from the "
         "folded event run without private noise"

@@ -88,11 +88,11 @@ def play(cast: Cast, *, links: bool = False, progress: Callable[[int], None] | N
     recorder = Recorder(cast.setting, cast.lanes)
     flows = Flows(env, cast.capacity, log=links)
     meetings = Meetings(cast, flows, recorder)
-    lanes, loaders = _people(env, cast, recorder, meetings)
+    lanes, loaders, hosts = _people(env, cast, recorder, meetings)
     lanes[0].progress = progress
     LinkFaults(env, cast, flows).watch(lanes)
     with without_garbage_collection():
-        _run_to_end(env, lanes, meetings, cast.setting.steps)
+        _run_to_end(env, lanes, hosts, meetings, cast.setting.steps)
     return Play(recorder, flows, lanes, loaders)
 
 
@@ -104,7 +104,13 @@ def _loader_spans(loaders: list[Loader]) -> LoaderSpans:
     return LoaderSpans(np.array(lane), np.array(worker), np.array(batch), np.array(start), np.array(end))
 
 
-def _run_to_end(env: simpy.Environment, lanes: list[LaneState], meetings: Meetings, steps: int) -> None:
+def _run_to_end(
+    env: simpy.Environment,
+    lanes: list[LaneState],
+    hosts: list[simpy.Process],
+    meetings: Meetings,
+    steps: int,
+) -> None:
     finished = env.event()
     running = len(lanes)
 
@@ -118,6 +124,7 @@ def _run_to_end(env: simpy.Environment, lanes: list[LaneState], meetings: Meetin
         lane.when_finished(steps, lane_finished)
     try:
         env.run(until=finished)
+        env.run(until=env.all_of(hosts))  # their last spans: what they wait for is over
     except RuntimeError as error:
         if finished.triggered:
             raise
@@ -131,21 +138,21 @@ def _run_to_end(env: simpy.Environment, lanes: list[LaneState], meetings: Meetin
 
 def _people(
     env: simpy.Environment, cast: Cast, recorder: Recorder, meetings: Meetings
-) -> tuple[list[LaneState], list[Loader]]:
+) -> tuple[list[LaneState], list[Loader], list[simpy.Process]]:
     setting = cast.setting
     by_resource = {resource: setting.factors(resource) for resource in _RESOURCES}
     pauses = setting.pauses()
     speeds = Speeds(env)
-    lanes, loaders = [], []
+    lanes, loaders, hosts = [], [], []
     for index, lane in enumerate(cast.lanes):
         factors = {resource: by_resource[resource].get(lane.rank, []) for resource in _RESOURCES}
         state = LaneState(env, setting, index, lane, recorder, meetings, speeds, factors)
         loader = make_loader(setting, lane.rank, factors[Resource.LOADER])
         host = Host(setting, state, setting.scripts[lane.role], loader, pauses.get(lane.rank, {}))
-        env.process(host.run())
+        hosts.append(env.process(host.run()))
         lanes.append(state)
         loaders.append(loader)
-    return lanes, loaders
+    return lanes, loaders, hosts
 
 
 def make_loader(setting: Setting, rank: int, factors: list[Factor]) -> Loader:

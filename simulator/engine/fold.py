@@ -69,8 +69,11 @@ def fold(setting: Setting) -> Cast:
 # ------------------------------------------------------------------------------------ first colours
 
 
-def _rank_words(setting: Setting) -> Words:
-    """What is known of each rank before anybody meets, as hashes, shape (ranks,)."""
+def rank_words(setting: Setting, *, drawn: bool = True) -> Words:
+    """What is known of each rank before anybody meets, as hashes, shape (ranks,).
+
+    `drawn`: with what is private because it is drawn at random.
+    """
     ranks = setting.mesh.ranks
     words = combine(keys(setting.stage_of_rank), keys(setting.gpu_of_rank))
     for effect in setting.effects:
@@ -80,13 +83,13 @@ def _rank_words(setting: Setting) -> Words:
             case Pause():
                 about = (effect.step, effect.duration_s, effect.position, effect.kind, effect.name)
                 words[[effect.rank]] += key("pause", *about)
-            case Noise(Resource.LOADER, targets, cv, stream) if cv > 0:
+            case Noise(Resource.LOADER, targets, cv, stream) if cv > 0 and drawn:
                 index = np.array(targets, dtype=np.int64)
                 words[index] += keys(setting.data_of_rank[index]) ^ key("loader noise", cv, stream)
-            case Noise(resource, targets, cv, stream) if cv > 0:
+            case Noise(resource, targets, cv, stream) if cv > 0 and drawn:
                 index = np.array(targets, dtype=np.int64)
                 words[index] += keys(index) ^ key("noise", resource, cv, stream)
-    if setting.draws_data:
+    if drawn and setting.draws_data:
         words = combine(words, keys(setting.data_of_rank))
     assert len(words) == ranks
     return words
@@ -126,7 +129,7 @@ class _Loads:
 
 def _refine(setting: Setting) -> _Colours:
     meetings = list(_meetings(setting))
-    ranks, links = _rank_words(setting), _link_words(setting)
+    ranks, links = rank_words(setting), _link_words(setting)
     loads = [
         [_Loads(*load, len(meeting.table), len(links)) for load in meeting.loads] for meeting in meetings
     ]

@@ -6,18 +6,20 @@ import numpy as np
 
 from simulator.engine.lane_axes import Floats
 from simulator.engine.lane_costs import Rates, StageCosts
+from simulator.engine.lane_record import LaneRecorder
 from simulator.engine.setting import Setting
 
 
 class LaneLoader:
     """The workers of all ranks of a stage."""
 
-    def __init__(self, setting: Setting, costs: StageCosts):
+    def __init__(self, setting: Setting, costs: StageCosts, recorder: LaneRecorder | None = None):
         config = setting.scenario.dataloader
         self._workers = config.workers
         self._depth = config.workers * config.prefetch_factor
         self._per_step = setting.programs.micro_batches
         self._costs = costs
+        self._recorder = recorder
         self._batch = 0
         self._loaded: dict[int, Floats] = {}
         self._asked: dict[int, Floats] = {}
@@ -48,4 +50,7 @@ class LaneLoader:
         key = (step, worker)
         if key not in self._rates:
             self._rates[key] = self._costs.loader_rates(step, worker)
-        return self._rates[key].finish(start, self._times[1][number])
+        end = self._rates[key].finish(start, self._times[1][number])
+        if self._recorder is not None:
+            self._recorder.load(self._costs.stage, worker, batch, start, end)
+        return end

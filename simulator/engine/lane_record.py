@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.calm import Calm
 from simulator.engine.cast import lane_for
+from simulator.engine.colours import combine, keys
+from simulator.engine.fold import rank_words
 from simulator.engine.lane_axes import Axes, Floats, Ints, greatest
 from simulator.engine.record import Names, Statics
 from simulator.engine.setting import Setting
+from simulator.faults import Factor, Pause, Resource
 from simulator.timeline import (
     Collectives,
     DeviceSpans,
@@ -26,23 +29,48 @@ from simulator.timeline import (
 if TYPE_CHECKING:
     from simulator.engine.lanes import Op
 
+#: row of each instance of a collective, by the number of its group
+Met: TypeAlias = "dict[int, int]"
+
 
 def choose(calm: Calm, setting: Setting, most: int) -> dict[int, int]:
     """Ranks to show, with how many each stands for: some of every class of the calm cast.
 
-    About `most` in all, but one of every class at least; spread evenly over the members.
+    What goes wrong on ranks splits the classes, so that every rank with a fault of its own kind is seen;
+    where that makes more than `most` of them (each chip its own clock), the classes stay whole and the
+    rank that loses most stands for itself alone. About `most` in all, one of every class at least,
+    spread evenly over the members.
     """
-    lane_of_rank = calm.cast.lane_of_rank
-    order = np.argsort(lane_of_rank, kind="stable")
-    counts = np.bincount(lane_of_rank)
+    lanes = calm.cast.lane_of_rank
+    _, classes = np.unique(combine(keys(lanes), rank_words(setting, drawn=False)), return_inverse=True)
+    crowded = int(classes.max()) >= max(most, 4 * len(calm.cast.lanes))
+    if crowded:
+        classes = lanes
+    lost = _lost(setting)
+    order = np.lexsort((-lost if crowded else np.zeros(len(lost)), classes))
+    counts = np.bincount(classes)
     ends = np.cumsum(counts)
     each = max(1, most // len(counts))
     shown: dict[int, int] = {}
     for end, count in zip(ends.tolist(), counts.tolist(), strict=True):
         members = order[end - count : end]
         parts = np.array_split(members, min(each, count))
+        if crowded and count > 1:
+            parts = [members[:1], *np.array_split(np.sort(members[1:]), min(each, count - 1))]
         shown.update({int(part[0]): len(part) for part in parts})
     return dict(sorted(shown.items()))
+
+
+def _lost(setting: Setting) -> Floats:
+    """How much worse each rank fares than a healthy one, to compare ranks by; shape (ranks,)."""
+    lost = np.zeros(setting.mesh.ranks)
+    for effect in setting.effects:
+        match effect:
+            case Factor(resource, targets, _, factor, _) if resource is not Resource.LINK:
+                lost[list(targets)] += 1.0 - factor
+            case Pause(rank, _, duration_s):
+                lost[[rank]] += duration_s
+    return lost
 
 
 class LaneRecorder:
@@ -61,10 +89,11 @@ class LaneRecorder:
         self._own = [np.arange(len(lanes)) for lanes in self._lanes_of]
         self._none = [np.full(len(lanes), -1) for lanes in self._lanes_of]
         self._rows = 0
-        self._meetings = 0
         self._device: list[tuple[Any, ...]] = []
-        self._collectives: list[tuple[Any, ...]] = []
+        self._collectives: list[list[Any]] = []
         self._host: list[tuple[Any, ...]] = []
+        self._loads: list[tuple[Any, ...]] = []
+        self._groups: dict[tuple[int, str | None], tuple[Ints, Ints, Ints]] = {}
         self._since = [np.zeros(len(lanes)) for lanes in self._lanes_of]
         self._steps: list[Floats] = []
 
@@ -89,23 +118,32 @@ class LaneRecorder:
         self._host.append((lanes, begin[blocked], end[blocked], kind, name, step))
         since[blocked] = end[blocked]
 
+    def finish(self, hosts: Sequence[Floats], step: int) -> None:
+        """The run is over: what each stage's hosts launched last."""
+        for stage, host in enumerate(hosts):
+            self._launching(self._lanes_of[stage], self._since[stage], self.pick(stage, host), step)
+
+    def load(self, stage: int, worker: int, batch: int, start: Floats, end: Floats) -> None:
+        """A worker of each rank's dataloader has loaded a batch."""
+        begin, until = self.pick(stage, start), self.pick(stage, end)
+        some = np.flatnonzero(until > begin)
+        if len(some):
+            self._loads.append((self._lanes_of[stage][some], worker, batch, begin[some], until[some]))
+
     def _launching(self, lanes: Ints, start: Floats, end: Floats, step: int) -> None:
         some = np.flatnonzero(end > start)
         if len(some):
             self._host.append((lanes[some], start[some], end[some], HostKind.LAUNCH, "launch", step))
 
-    def device(self, stage: int, op: Op, step: int) -> None:
+    def device(self, stage: int, op: Op, step: int, met: Met | None = None) -> None:
+        """Work is done. `met`: for a collective or transfer, what its other parties have recorded."""
         lanes = self._lanes_of[stage]
         start, end = self.pick(stage, op.start), self.pick(stage, op.end)
         op.shown = end
         op.row = self._rows
         self._rows += len(lanes)
         busy = np.full(len(lanes), np.nan) if op.busy is None else self.pick(stage, op.busy)
-        meeting = -1
-        if op.begin is not op.issued:
-            meeting = self._meetings
-            self._meetings += len(lanes)
-            self._meet(stage, op, start, end)
+        meeting = self._none[stage] if met is None else self._meet(stage, op, start, end, met)
         self._device.append(
             (
                 *(stage, op.item, start, end, self.pick(stage, op.issued)),
@@ -130,15 +168,45 @@ class LaneRecorder:
             row = np.where(op.previous.shown > latest, -1, row)
         return row
 
-    def _meet(self, stage: int, op: Op, own: Floats, end: Floats) -> None:
+    def _meet(self, stage: int, op: Op, own: Floats, end: Floats, met: Met) -> Ints:
+        """Rows of the instances that the shown ranks take part in, one row an instance."""
         group = getattr(op.item.work, "group", None)
         axes = () if group is None else self._axes.of_group(group)
         first = self.pick(stage, -greatest(-op.arrival, axes))
         begin = self.pick(stage, op.begin)
-        lanes = self._lanes_of[stage]
-        last = np.where(own >= begin, lanes, -1)
+        last = np.where(own >= begin, self._lanes_of[stage], -1)
+        numbers, chosen, place = self._instances(stage, group)
+        latest = np.full(len(numbers), -1)
+        latest[place[last >= 0]] = last[last >= 0]
+        row_of = np.empty(len(numbers), dtype=np.int64)
         members = 2 if group is None else self._setting.mesh.size(group)
-        self._collectives.append((op.item, begin, end, first, last, members))
+        about = (op.item, members)
+        for i, number in enumerate(numbers.tolist()):
+            at = int(chosen[i])
+            known = met.get(number)
+            if known is None:
+                known = met[number] = len(self._collectives)
+                self._collectives.append([*about, begin[at], end[at], first[at], latest[i]])
+            else:
+                row = self._collectives[known]
+                row[4] = min(row[4], first[at])
+                row[5] = max(row[5], latest[i])
+            row_of[i] = known
+        return row_of[place]
+
+    def _instances(self, stage: int, group: str | None) -> tuple[Ints, Ints, Ints]:
+        """(numbers of the groups the stage's shown ranks are in, a rank of each, each rank's group).
+
+        Ends of a transfer have the same number within their stages.
+        """
+        key = (stage, group)
+        if key not in self._groups:
+            numbers = self._places[stage]
+            if group is not None:
+                ranks = [self.lanes[lane].rank for lane in self._lanes_of[stage].tolist()]
+                numbers = self._setting.mesh.group_of(group)[ranks]
+            self._groups[key] = np.unique(numbers, return_index=True, return_inverse=True)
+        return self._groups[key]
 
     def steps(self, ends: Sequence[Floats]) -> None:
         """A step is over: when each stage's GPUs ended it."""
@@ -162,7 +230,7 @@ class LaneRecorder:
             collectives=self._collective_columns(names),
             names=names.all(),
             steps=np.stack([starts, ends], axis=2),
-            loader=LoaderSpans.none(),
+            loader=self._loader_spans(),
             meta=meta,
         )
 
@@ -171,8 +239,6 @@ class LaneRecorder:
         counts = np.array([len(row[2]) for row in rows], dtype=np.int64)
         lane = _joined([self._lanes_of[row[0]] for row in rows], np.int64)
         step = np.repeat(np.array([row[7] for row in rows], dtype=np.int64), counts)
-        meeting = np.repeat(np.array([row[8] for row in rows], dtype=np.int64), counts)
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         about, alone, own = self._about(rows, names)
         start = _joined([row[2] for row in rows], np.float64)
         end = _joined([row[3] for row in rows], np.float64)
@@ -188,7 +254,7 @@ class LaneRecorder:
             issued_s=_joined([row[4] for row in rows], np.float64),
             ready_s=_joined([row[5] for row in rows], np.float64),
             blocker=_joined([row[6] for row in rows], np.int64),
-            collective=np.where(meeting >= 0, meeting + within, -1),
+            collective=_joined([row[8] for row in rows], np.int64),
             launch=np.full(len(lane), -1),
             step=step,
             micro_batch=about[:, 3].astype(np.int64),
@@ -231,23 +297,31 @@ class LaneRecorder:
         )
 
     def _collective_columns(self, names: Names) -> Collectives:
-        rows = self._collectives
-        counts = [len(row[1]) for row in rows]
-        works = [row[0].work for row in rows]
-
-        def each(values: Sequence[float], kind: type) -> NDArray[Any]:
-            return np.repeat(np.array(values, dtype=kind), counts)
-
+        items, members, begin, end, first, last = (
+            zip(*self._collectives, strict=True) if (self._collectives) else ((),) * 6
+        )
+        works = [item.work for item in items]
         return Collectives(
-            kind=each([names(getattr(work, "kind", "send-recv")) for work in works], np.int64),
-            axis=each([names(getattr(work, "group", "pp")) for work in works], np.int64),
-            size_bytes=each([work.size_bytes for work in works], np.float64),
-            group_size=each([row[5] for row in rows], np.int64),
-            begin_s=_joined([row[1] for row in rows], np.float64),
-            end_s=_joined([row[2] for row in rows], np.float64),
-            ideal_s=each([self._calm.ideal_s(row[0]) for row in rows], np.float64),
-            first_s=_joined([row[3] for row in rows], np.float64),
-            last_rank=_joined([row[4] for row in rows], np.int64),
+            kind=np.array([names(getattr(work, "kind", "send-recv")) for work in works], np.int64),
+            axis=np.array([names(getattr(work, "group", "pp")) for work in works], np.int64),
+            size_bytes=np.array([work.size_bytes for work in works], np.float64),
+            group_size=np.array(members, np.int64),
+            begin_s=np.array(begin, np.float64),
+            end_s=np.array(end, np.float64),
+            ideal_s=np.array([self._calm.ideal_s(item) for item in items], np.float64),
+            first_s=np.array(first, np.float64),
+            last_rank=np.array(last, np.int64),
+        )
+
+    def _loader_spans(self) -> LoaderSpans:
+        rows = self._loads
+        counts = [len(row[0]) for row in rows]
+        return LoaderSpans(
+            _joined([row[0] for row in rows], np.int64),
+            np.repeat(np.array([row[1] for row in rows], np.int64), counts),
+            np.repeat(np.array([row[2] for row in rows], np.int64), counts),
+            _joined([row[3] for row in rows], np.float64),
+            _joined([row[4] for row in rows], np.float64),
         )
 
 

@@ -74,7 +74,7 @@ class _Stage:
         self.held: dict[int, list[Op]] = {}
         self.queues: list[deque[tuple[Op, int]]] = [deque() for _ in setting.scripts[0].streams]
         self.lengths = [0] * len(self.queues)
-        self.loader = LaneLoader(setting, self.costs)
+        self.loader = LaneLoader(setting, self.costs, engine.recorder)
         self.gpu = setting.gpus[int(setting.gpu_of_rank[self.costs.ranks[0]])]
 
     def begin_step(self, script: StepScript, step: int) -> None:
@@ -268,13 +268,14 @@ class Lanes:
             arrival = greatest(op.arrival, self._group_axes(op))
             begin = arrival if begin is None else np.maximum(begin, arrival)
         assert begin is not None
+        met: dict[int, int] = {}
         stages = [node.stage] if node.stage >= 0 else [party.stage for party in node.parties]
         for op, stage in zip(ops, stages, strict=True):
             duration = self.calm.duration(ops[0].item, stages[0], step)
             op.begin = begin
             op.end = begin + duration
             if self.recorder is not None:
-                self.recorder.device(stage, op, step)
+                self.recorder.device(stage, op, step, met)
             op.settle()
 
     def _group_axes(self, op: Op) -> tuple[int, ...]:

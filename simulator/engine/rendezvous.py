@@ -24,13 +24,25 @@ if TYPE_CHECKING:
 class Meeting:
     """One instance of a collective (or of a send with its receive): who is there, and what it moves."""
 
-    __slots__ = ("activity", "arrivals", "begin_s", "first_s", "hbm", "last", "needed", "route", "size_bytes")
+    __slots__ = (
+        "activity",
+        "arrivals",
+        "begin_s",
+        "first_s",
+        "hbm",
+        "last",
+        "needed",
+        "route",
+        "size",
+        "size_bytes",
+    )
 
-    def __init__(self, activity: Activity, route: Route, needed: int):
+    def __init__(self, activity: Activity, route: Route, needed: int, size: int):
         self.activity = activity
         self.route = route
         self.size_bytes = activity.size_bytes
-        self.needed = needed
+        self.needed = needed  # lanes that must arrive; folded, fewer than the members
+        self.size = size
         self.arrivals: list[tuple[Stream, Op, float]] = []
         self.first_s = self.begin_s = 0.0
         self.last = -1
@@ -62,7 +74,7 @@ class Meetings:
         meeting = self._open.get(key)
         if meeting is None:
             activity, route = self._plan(work.kind, group.name, group.ranks, work.size_bytes, work.algorithm)
-            meeting = self._open[key] = Meeting(activity, route, len(group.lanes))
+            meeting = self._open[key] = Meeting(activity, route, len(group.lanes), len(group.ranks))
         self._arrive(key, meeting, stream, op)
 
     def transfer(self, stream: Stream, op: Op) -> None:
@@ -82,7 +94,7 @@ class Meetings:
             roles = (self._cast.lanes[ends[0]].role, self._cast.lanes[ends[1]].role)
             name = f"send {roles[0]}-{roles[1]}"
             activity, route = self._plan("send-recv", name, ranks, work.size_bytes, "auto")
-            meeting = self._open[key] = Meeting(activity, route, 2)
+            meeting = self._open[key] = Meeting(activity, route, 2, 2)
         self._arrive(key, meeting, stream, op)
 
     def waiting(self) -> list[str]:
@@ -150,7 +162,7 @@ class Meetings:
         end = meeting.arrivals[0][0].lane.env.now
         ideal = self._ideal(meeting.activity)
         recorder.collectives.append(
-            (op.item, meeting.begin_s, end, ideal, meeting.first_s, meeting.last, meeting.needed)
+            (op.item, meeting.begin_s, end, ideal, meeting.first_s, meeting.last, meeting.size)
         )
         for i, (stream, _, _) in enumerate(meeting.arrivals):
             stream.lane.take(-meeting.activity.sms, -meeting.hbm[i])
