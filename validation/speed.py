@@ -102,6 +102,16 @@ def big_with_private_jitter() -> tuple[float, str]:
     return spent / steps, f"{about}; a step"
 
 
+def thousand_draws() -> tuple[float, str]:
+    from simulator.study.monte_carlo import monte_carlo
+
+    slow = [{"kind": "slow-compute", "fraction": 0.01, "factor": 0.8}]
+    began = time.perf_counter()
+    found = monte_carlo(_set({**BIG, "faults": slow}), 1000, processes=2)
+    spent = time.perf_counter() - began
+    return spent, f"1,000 draws of 1% slow nodes: mean {found.mean_s:.2f} s, no fault {found.healthy_s:.2f} s"
+
+
 def hundred_thousand_ranks() -> tuple[float, str]:
     shape = {"cluster": {"topology": "dgx-h100", "gpus": 131072}}
     return _events(_set({**BIG, **shape}, batch__global_batch=16384))
@@ -179,6 +189,7 @@ ROWS: dict[str, tuple[Callable[[], tuple[float, str]], float | None]] = {
     "16,384 ranks, healthy, folded": (big, 1.0),
     "16,384 ranks, slow node and GC": (big_with_two_faults, 2.0),
     "16,384 ranks, private jitter, a step": (big_with_private_jitter, 2.0),
+    "16,384 ranks, 1,000 draws": (thousand_draws, 60.0),
     "131,072 ranks, healthy, folded": (hundred_thousand_ranks, 3.0),
     "16,384 ranks diagnosed": (diagnosed, 60.0),
     "ring over 1,024": (lambda: ring(1024), 0.010),

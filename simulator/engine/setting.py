@@ -248,7 +248,7 @@ def _setting(
         gpus=gpus,
         gpu_of_rank=gpu_of_rank,
         place=place,
-        effects=_effects(scenario, mesh, fabric, place),
+        effects=effects_of(scenario, mesh, fabric, place),
         stack=software,
         launch_time_s=(
             software.launch_time_s
@@ -270,7 +270,7 @@ def _gpus(scenario: Scenario, node_of_rank: Ints) -> tuple[tuple[Gpu, ...], Ints
     return tuple(gpus), index
 
 
-def _effects(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tuple[Effect, ...]:
+def effects_of(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tuple[Effect, ...]:
     found: list[Effect] = []
     for number, fault in enumerate(scenario.faults):
         context = Context(
