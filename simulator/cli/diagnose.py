@@ -26,6 +26,10 @@ def command(
         list[str] | None, typer.Option("--fail-if", help="Exit 1 if it holds, as in mfu<0.38 or step_s>1.2.")
     ] = None,
     as_json: JsonOption = False,
+    worth_by: Annotated[
+        str | None,
+        typer.Option("--worth", help="Scenarios: remove causes too by single, cumulative or shapley."),
+    ] = None,
     allow_oom: AllowOom = False,
     model: Annotated[str | None, typer.Option(help="Traces: the model, for MFU.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Traces: the GPU, for MFU.")] = None,
@@ -43,6 +47,8 @@ def command(
     from simulator.study.simulate import load
 
     conditions = [read_condition(text) for text in fail_if or []]
+    if worth_by is not None:
+        check_worth(worth_by, target)
     if is_trace(target):
         from simulator.report.trace_diagnosis import report as trace_report
         from simulator.study.trace_diagnosis import diagnose_traces
@@ -54,6 +60,13 @@ def command(
         with progress(len(REMOVALS), "causes") as done:
             found = diagnose(loaded, allow_oom=allow_oom, progress=done)
         plain, text = found.to_dict(), report(found)
+        if worth_by is not None:
+            from simulator.report.diagnosis import worth_table
+            from simulator.study.worth import worth
+
+            priced = worth(loaded, worth_by)
+            plain["worth"] = priced.to_dict()
+            text += "\n\n" + worth_table(priced)
     if as_json:
         print_json(plain)
     else:
@@ -65,6 +78,17 @@ def command(
         for name, sign, value in met:
             print(f"fails: {name} is {plain[name]:.4g}, {sign} {value:g}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def check_worth(method: str, target: str) -> None:
+    """Raise SpecError, before any run, for a way that there is not, or a target that cannot run again."""
+    from simulator.errors import SpecError
+    from simulator.study.worth import METHODS
+
+    if method not in METHODS:
+        raise SpecError.of("--worth", f"'{method}': expected one of {', '.join(METHODS)}")
+    if is_trace(target):
+        raise SpecError.of("--worth", f"'{target}': expected a scenario; a trace cannot run again")
 
 
 def is_trace(target: str) -> bool:

@@ -6,6 +6,7 @@ import textwrap
 
 from simulator.report.figures import share, time_with_unit
 from simulator.study.diagnose import Diagnosis
+from simulator.study.worth import Worth
 
 
 def report(found: Diagnosis) -> str:
@@ -53,6 +54,27 @@ def report(found: Diagnosis) -> str:
         lines.append(f"  {number}. {cause.cause}: {worth} ({cause.confidence.partition(':')[0]} confidence)")
         lines.append(f"     {cause.advice}.")
     return "\n".join(part for line in lines for part in _wrapped(line))
+
+
+def worth_table(found: Worth) -> str:
+    """What each removable cause is worth, and all of them together."""
+    ways = {
+        "single": "each removed alone",
+        "cumulative": "removed one after the other",
+        "shapley": "Shapley values" + ("" if found.exact else ", orders drawn"),
+    }
+    lines = [f"Worth of what can be removed ({ways[found.method]}; {found.runs} runs)"]
+    lines += [f"  {time_with_unit_signed(value):>10}  {name}" for name, value in found.seconds.items()]
+    lines.append(f"  {time_with_unit_signed(found.all_s):>10}  all of them together")
+    return "\n".join(lines)
+
+
+def time_with_unit_signed(seconds: float) -> str:
+    """
+    >>> time_with_unit_signed(-0.25)
+    '-250.0 ms'
+    """
+    return ("-" if seconds < -5e-10 else "") + time_with_unit(abs(seconds))
 
 
 def _parts(host: dict[str, float] | object, step: float) -> str:
