@@ -130,6 +130,32 @@ def diagnosed() -> tuple[float, str]:
     )
 
 
+def _exponent(points: list[tuple[int, float]]) -> tuple[float, str]:
+    """The largest point's time, and the power that time grows with (least squares on logarithms)."""
+    import numpy as np
+
+    sizes, times = np.array(points).T
+    power = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+    rows = ", ".join(f"{int(size):,}: {spent:.2f} s" for size, spent in points)
+    return float(times[-1]), f"exponent {power:.2f} ({rows})"
+
+
+def against_ranks() -> tuple[float, str]:
+    """DP grows from 8 to 1,024 with the batch: a healthy folded run has the same lanes at any."""
+    points = []
+    for ranks in (1024, 4096, 16384, 65536, 131072):
+        values = {**BIG, "cluster": {"topology": "dgx-h100", "gpus": ranks}}
+        points.append((ranks, _events(_set(values, batch__global_batch=ranks // 8))[0]))
+    return _exponent(points)
+
+
+def against_micro_batches() -> tuple[float, str]:
+    points = []
+    for micro_batches in (16, 32, 64, 128):
+        points.append((micro_batches, _events(_set(BIG, batch__global_batch=128 * micro_batches))[0]))
+    return _exponent(points)
+
+
 def ring(ranks: int) -> tuple[float, str]:
     from simulator.hardware import gpu
     from simulator.network import fabric as fabrics
@@ -192,6 +218,8 @@ ROWS: dict[str, tuple[Callable[[], tuple[float, str]], float | None]] = {
     "16,384 ranks, 1,000 draws": (thousand_draws, 60.0),
     "131,072 ranks, healthy, folded": (hundred_thousand_ranks, 3.0),
     "16,384 ranks diagnosed": (diagnosed, 60.0),
+    "folded, against ranks": (against_ranks, None),
+    "folded, against micro-batches": (against_micro_batches, None),
     "ring over 1,024": (lambda: ring(1024), 0.010),
     "ring over 16,384": (lambda: ring(16384), 0.010),
     "30 sizes on 16,384 GPUs": (table_of_sizes, 2.0),
