@@ -251,10 +251,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """`none`, `selective` (the attention core), `full`, or `every` n-th layer in full."""
+    """`none`, `selective` (the attention core), `full`, `every` n-th layer in full, or the `first` n layers
+    of each (virtual) pipeline stage."""
 
-    kind: Literal["none", "selective", "full", "every"] = "none"
+    kind: Literal["none", "selective", "full", "every", "first"] = "none"
     every: int = 1
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

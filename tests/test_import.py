@@ -49,7 +49,7 @@ def test_megatron_arguments_become_a_scenario(capsys: pytest.CaptureFixture[str]
     code, _, err = call(capsys, "import", str(script), *CLUSTER, "-o", str(output))
     assert code == 0
     assert "--some-new-option" in err
-    assert "--lr" not in err
+    assert "no effect on time or memory: --lr\n" in err
     scenario = load(str(output))
     assert (scenario.parallelism.tp, scenario.parallelism.pp, scenario.parallelism.dp) == (2, 4, 4)
     assert scenario.parallelism.virtual_stages == 2

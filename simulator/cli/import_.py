@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -16,37 +17,39 @@ def command(
         Path, typer.Argument(help="Megatron-LM arguments, torchtitan TOML, DeepSpeed or HF JSON.")
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Scenario file to write.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse (exit 2) a file with an option that is not understood.")
+    ] = False,
     settings: SetOption = None,
 ) -> None:
-    """Turn a configuration into a scenario; options that nobody knows and fields that are missing are listed.
+    """Turn a configuration into a scenario. Every option is translated, listed as having no effect on
+    time or memory, or listed as not understood; fields that are missing are listed too.
 
     Example: trainsim import pretrain.sh --set cluster.topology=dgx-h100 --set cluster.gpus=64 -o run.yaml
     """
     import json
 
-    from simulator.formats.foreign_configs import Foreign, deepspeed, megatron, torchtitan
-    from simulator.formats.huggingface import read_config
-    from simulator.formats.topology_text import read_text
+    from simulator.errors import Finding, SpecError
+    from simulator.formats.foreign import read_foreign
     from simulator.scenario.source import Source, override
 
     check_writable(output)
-    text = read_text(config)
-    if config.suffix == ".toml":
-        found = torchtitan(config)
-    elif config.suffix == ".json" and "num_hidden_layers" not in text and "n_layer" not in text:
-        found = deepspeed(config)
-    elif config.suffix == ".json":
-        _, unknown = read_config(config)
-        found = Foreign({"model": str(config.resolve())}, list(unknown), ["cluster, batch: not in the file"])
-    else:
-        found = megatron(config)
+    found = read_foreign(config)
     source = Source(None, found.values)
     override(source, overrides(settings))
+    if found.effectless:
+        _say("no effect on time or memory: " + ", ".join(found.effectless))
+    if strict and found.unknown:
+        raise SpecError([Finding(one, "not understood", file=str(config)) for one in found.unknown])
     for option in found.unknown:
-        print(f"not understood: {option}", file=sys.stderr)
+        _say(f"not understood: {option}")
+    given = Source(None, source.values).values
     for gap in found.missing:
-        if gap.partition(":")[0].partition(".")[0] not in source.values or "assumed" in gap:
-            print(f"missing: {gap}", file=sys.stderr)
+        if not _there(given, gap.partition(":")[0]):
+            _say(f"missing: {gap}")
+    for guess in found.assumed:
+        if guess.partition(":")[0] not in source.overridden:
+            _say(f"assumed: {guess}")
     written = f"# Imported from {config.name}.\n" + "".join(
         f"{key}: {json.dumps(value)}\n" for key, value in source.values.items()
     )
@@ -55,4 +58,17 @@ def command(
         return
     with whole_file(output) as stream:
         stream.write(written.encode())
-    print(f"{output} written; trainsim check {output} says what it still needs", file=sys.stderr)
+    _say(f"{output} written; trainsim check {output} says what it still needs")
+
+
+def _say(text: str) -> None:
+    print(textwrap.fill(text, 80, subsequent_indent="  ", break_long_words=False), file=sys.stderr)
+
+
+def _there(values: object, path: str) -> bool:
+    """Whether a dotted field is given."""
+    for part in path.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True

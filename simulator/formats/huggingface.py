@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.errors import FileFormatError, SpecError
+from simulator.formats.foreign import Foreign, foreign_format
 from simulator.spec import Experts, LatentAttention, Transformer
 
 #: field of a config -> ours; the first that is there counts
@@ -122,6 +123,18 @@ _SILENT: Final = frozenset(
         "bias",
     ]
 )
+
+
+def _is_config(path: Path, text: str) -> bool:
+    return path.suffix == ".json" and any(f'"{name}"' in text for name in _NAMES["layers"])
+
+
+@foreign_format("Hugging Face config.json", _is_config, order=1)
+def scenario_of_config(path: Path) -> Foreign:
+    """A scenario whose model is the file. Raises FileFormatError."""
+    _, unknown = read_config(path)
+    missing = [f"{name}: not in the file" for name in ("cluster", "batch")]
+    return Foreign({"model": str(path.resolve())}, list(unknown), missing=missing)
 
 
 def read_config(path: Path) -> tuple[Transformer, tuple[str, ...]]:

@@ -194,11 +194,10 @@ class LayerBuilder:
         return pieces
 
 
-def layer_block(context: Context, layer: int, recompute: Recompute) -> Block:
-    """The block of one layer, what it recomputes already in its backward."""
+def layer_block(context: Context, layer: int, recompute: Recompute, whole: bool) -> Block:
+    """The block of one layer, what it recomputes (`whole`: all of it) already in its backward."""
     builder = LayerBuilder(context, layer)
     forward_pieces = merge(builder.forward())
-    whole = recompute.kind == "full" or (recompute.kind == "every" and layer % recompute.every == 0)
     again: list[Piece] = []
     if whole:
         again = [_again(piece) for piece in forward_pieces]

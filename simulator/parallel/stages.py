@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from simulator.errors import SpecError
 from simulator.model.blocks import Block
-from simulator.parallel.schedules import Schedule
+from simulator.model.build import model_blocks
+from simulator.parallel.schedules import Schedule, find_schedule
+from simulator.spec import Scenario, Transformer
 
 
 def split_layers(layers: int, parts: int, sizes: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -31,6 +33,19 @@ def split_layers(layers: int, parts: int, sizes: tuple[int, ...] = ()) -> tuple[
             f"{layers} layers do not split evenly into {parts} virtual stages; say how: layers_per_stage",
         )
     return (layers // parts,) * parts
+
+
+def stage_blocks(scenario: Scenario) -> tuple[tuple[tuple[Block, ...], ...], ...]:
+    """The blocks of a scenario's model by [stage][chunk]. Raises SpecError where they do not fit the stages."""
+    parallelism, model = scenario.parallelism, scenario.model
+    plan = find_schedule(parallelism.schedule)
+    virtual = plan.virtual_stages or parallelism.virtual_stages
+    sizes = parallelism.layers_per_stage
+    if isinstance(model, Transformer):
+        blocks = model_blocks(scenario, split_layers(model.layers, parallelism.pp * virtual, sizes))
+    else:
+        blocks = model_blocks(scenario)
+    return assign(blocks, plan, parallelism.pp, virtual, sizes)
 
 
 def assign(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from simulator.hardware import Stack, stack
-from simulator.model import clip_kernels, model_blocks, optimizer_kernels
+from simulator.model import clip_kernels, optimizer_kernels
 from simulator.model.blocks import Block
 from simulator.parallel.mesh import Mesh, build_mesh
 from simulator.parallel.schedules import Action, Schedule, find_schedule
-from simulator.parallel.stages import assign
+from simulator.parallel.stages import stage_blocks
 from simulator.program.emit import Emitter
 from simulator.program.gradients import GradientPolicy, find_policy
 from simulator.program.gradients.base import DTYPE_BYTES
@@ -44,8 +44,7 @@ def build(scenario: Scenario, gpus_per_node: int = 8) -> tuple[Programs, Mesh]:
     mesh = build_mesh(scenario.parallelism, gpus_per_node)
     plan = find_schedule(scenario.parallelism.schedule)
     stages = scenario.parallelism.pp
-    virtual = plan.virtual_stages or scenario.parallelism.virtual_stages
-    chunks = assign(model_blocks(scenario), plan, stages, virtual, scenario.parallelism.layers_per_stage)
+    chunks = stage_blocks(scenario)
     segments: dict[tuple[object, ...], Segment] = {}
     roles = tuple(
         _RoleBuilder(scenario, mesh, plan, stage, chunks, Emitter(segments)).build()

@@ -104,6 +104,12 @@ class EveryFields(Section):
     every: Count
 
 
+class FirstFields(Section):
+    """Recompute the first n layers of each (virtual) pipeline stage."""
+
+    first: Whole
+
+
 class OverlapFields(Section):
     """What runs beside compute."""
 
@@ -187,7 +193,9 @@ class ScenarioFields(Section):
     batch: BatchFields
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp8-blockwise", "fp4"] = "bf16"
     parallelism: ParallelismFields = ParallelismFields()
-    recompute: Literal["none", "selective", "full"] | EveryFields = "none"
+    recompute: Literal["none", "selective", "full"] | EveryFields | FirstFields = Field(
+        "none", description="none, selective, full, {every: n} layers, or the {first: n} of each stage"
+    )
     overlap: OverlapFields = OverlapFields()
     software: SoftwareFields = SoftwareFields()
     dataloader: DataloaderFields = DataloaderFields()

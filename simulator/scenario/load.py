@@ -16,6 +16,7 @@ from simulator.scenario.fields import (
     ClusterFields,
     DistributionFields,
     EveryFields,
+    FirstFields,
     ParallelismFields,
     ScenarioFields,
 )
@@ -204,6 +205,8 @@ class _Builder:
         value = self._fields.recompute
         if isinstance(value, EveryFields):
             return spec.Recompute("every", value.every)
+        if isinstance(value, FirstFields):
+            return spec.Recompute("first", first=value.first)
         return spec.Recompute(value)
 
     def _overlap(self) -> spec.Overlap:

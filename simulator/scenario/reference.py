@@ -18,7 +18,7 @@ def reference() -> str:
     lines += _section("", ScenarioFields)
     for name, field in ScenarioFields.model_fields.items():
         inner = section_of(field.annotation)
-        if inner is not None:
+        if inner is not None and name != "recompute":
             lines += _section(name, inner)
     lines += ["## Kinds of faults", "", "| kind | size | what it does |", "| --- | --- | --- |"]
     for name, cls in sorted(kinds().items()):

@@ -34,7 +34,7 @@ batch:
   micro_batch: 8
   global_batch: 256           # sequences a step, all ranks together
 
-recompute: none               # none | selective | full | {every: 2}
+recompute: none               # none | selective | full | {every: 2} | {first: 3}
 
 overlap:
   grad_reduce: true

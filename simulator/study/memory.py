@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from simulator.errors import SpecError
-from simulator.model import model_blocks
 from simulator.model.memory import StageMemory, stage_memory
 from simulator.parallel.schedules import find_schedule
-from simulator.parallel.stages import assign
+from simulator.parallel.stages import stage_blocks
 from simulator.spec import Scenario
 from simulator.units import show_bytes
 
@@ -17,7 +16,7 @@ def memory_by_stage(scenario: Scenario) -> tuple[StageMemory, ...]:
     plan = find_schedule(parallelism.schedule)
     virtual = plan.virtual_stages or parallelism.virtual_stages
     stages = parallelism.pp
-    chunks = assign(model_blocks(scenario), plan, stages, virtual, parallelism.layers_per_stage)
+    chunks = stage_blocks(scenario)
     return tuple(
         stage_memory(
             scenario,
