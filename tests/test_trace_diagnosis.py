@@ -73,7 +73,7 @@ def test_real_traces_are_read_as_people_read_them(
     if path is None:
         pytest.skip("the real traces are not at hand")
     found = diagnose_traces(path)
-    assert low <= found.idle_share <= high
+    assert low <= found.idle.share <= high
     if low:
         assert found.causes[0].cause == causes.LAUNCH
         assert found.causes[0].seconds > 0.5 * found.step_s

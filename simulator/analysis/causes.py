@@ -57,7 +57,7 @@ _OF_DEVICE: Final[Mapping[DeviceKind, str]] = {
     DeviceKind.RECOMPUTE: RECOMPUTE,
 }
 
-_OF_HOST: Final[Mapping[HostKind, str]] = {
+OF_HOST: Final[Mapping[HostKind, str]] = {
     HostKind.LAUNCH: LAUNCH,
     HostKind.FRAMEWORK: LAUNCH,
     HostKind.LOADER: LOADER,
@@ -79,7 +79,7 @@ class Causes:
         self.names: tuple[str, ...] = (*ITEMS[:place], *sorted(extra), *ITEMS[place:])
         self._number = {name: number for number, name in enumerate(self.names)}
         self.of_device: Ints = np.array([self[_OF_DEVICE[kind]] for kind in DeviceKind])
-        self.of_host: Ints = np.array([self[_OF_HOST[kind]] for kind in HostKind])
+        self.of_host: Ints = np.array([self[OF_HOST[kind]] for kind in HostKind])
         self.waiting, self.bubble, self.launch = self[WAITING], self[BUBBLE], self[LAUNCH]
         self.sync, self.unexplained = self[SYNC], self[UNEXPLAINED]
 

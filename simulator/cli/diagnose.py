@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +17,17 @@ from simulator.cli.options import (
     progress,
 )
 
+if TYPE_CHECKING:
+    from simulator.study.finding import Diagnosis
+    from simulator.study.worth import Worth
+
 
 def command(
     target: Annotated[
-        str, typer.Argument(help="Scenario, by file or bundled name; profiler trace or folder of them.")
+        str,
+        typer.Argument(
+            help="Scenario, by file or bundled name; saved run; profiler trace or folder of them."
+        ),
     ],
     settings: SetOption = None,
     fail_if: Annotated[
@@ -37,36 +45,33 @@ def command(
         float | None, typer.Option(help="Traces: tokens of a step, all ranks together, for MFU.")
     ] = None,
 ) -> None:
-    """Read a timeline, simulated or a real profiler trace, in a fixed order; rank the causes by worth.
+    """Read a timeline, simulated, saved or a profiler's, in a fixed order; rank the causes by worth.
 
     Example: trainsim diagnose slow-node --fail-if "mfu<0.5"
     """
-    from simulator.report.diagnosis import report
-    from simulator.study.conditions import holds, read_condition
-    from simulator.study.diagnose import REMOVALS, diagnose
-    from simulator.study.simulate import load
+    from simulator.report.diagnosis import report, worth_table
+    from simulator.study.conditions import figure, holds, read_condition
 
     conditions = [read_condition(text) for text in fail_if or []]
     if worth_by is not None:
         check_worth(worth_by, target)
+    check_options(target, settings, {"--model": model, "--gpu": gpu, "--tokens-per-step": tokens_per_step})
+    priced: Worth | None = None
     if is_trace(target):
-        from simulator.report.trace_diagnosis import report as trace_report
         from simulator.study.trace_diagnosis import diagnose_traces
 
-        traced = diagnose_traces(Path(target), model=model, gpu=gpu, tokens_per_step=tokens_per_step)
-        plain, text = traced.to_dict(), trace_report(traced)
-    else:
-        loaded = load(target, dict(overrides(settings)))
-        with progress(len(REMOVALS), "causes") as done:
-            found = diagnose(loaded, allow_oom=allow_oom, progress=done)
-        plain, text = found.to_dict(), report(found)
-        if worth_by is not None:
-            from simulator.report.diagnosis import worth_table
-            from simulator.study.worth import worth
+        found = diagnose_traces(Path(target), model=model, gpu=gpu, tokens_per_step=tokens_per_step)
+    elif is_saved_run(target):
+        from simulator.study.diagnose import diagnose_saved
 
-            priced = worth(loaded, worth_by)
-            plain["worth"] = priced.to_dict()
-            text += "\n\n" + worth_table(priced)
+        found = diagnose_saved(Path(target))
+    else:
+        found, priced = _of_scenario(target, overrides(settings), worth_by, allow_oom)
+    plain, text = found.to_dict(), report(found)
+    if worth_by is not None:
+        assert priced is not None
+        plain["worth"] = priced.to_dict()
+        text += "\n\n" + worth_table(priced)
     if as_json:
         print_json(plain)
     else:
@@ -76,8 +81,37 @@ def command(
         import sys
 
         for name, sign, value in met:
-            print(f"fails: {name} is {plain[name]:.4g}, {sign} {value:g}", file=sys.stderr)
+            print(f"fails: {name} is {figure(name, plain):.4g}, {sign} {value:g}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _of_scenario(
+    target: str, changes: dict[str, str], worth_by: str | None, allow_oom: bool
+) -> tuple[Diagnosis, Worth | None]:
+    from simulator.study.diagnose import REMOVALS, diagnose
+    from simulator.study.simulate import load
+    from simulator.study.worth import worth
+
+    loaded = load(target, dict(changes))
+    with progress(len(REMOVALS), "causes") as done:
+        found = diagnose(loaded, allow_oom=allow_oom, progress=done)
+    return found, worth(loaded, worth_by) if worth_by is not None else None
+
+
+def check_options(target: str, settings: list[str] | None, of_traces: Mapping[str, object]) -> None:
+    """Raise SpecError for options that the target cannot have, before anything runs."""
+    from simulator.errors import SpecError
+
+    if settings and (is_trace(target) or is_saved_run(target)):
+        raise SpecError.of("--set", f"'{target}' is no scenario: nothing to override")
+    given = [name for name, value in of_traces.items() if value is not None]
+    if given and not is_trace(target):
+        raise SpecError.of(given[0], f"'{target}' is no profiler trace: it knows its own")
+
+
+def is_saved_run(target: str) -> bool:
+    """Whether it is what `trainsim simulate --save` wrote, by its name."""
+    return target.endswith(".npz")
 
 
 def check_worth(method: str, target: str) -> None:
@@ -87,8 +121,8 @@ def check_worth(method: str, target: str) -> None:
 
     if method not in METHODS:
         raise SpecError.of("--worth", f"'{method}': expected one of {', '.join(METHODS)}")
-    if is_trace(target):
-        raise SpecError.of("--worth", f"'{target}': expected a scenario; a trace cannot run again")
+    if is_trace(target) or is_saved_run(target):
+        raise SpecError.of("--worth", f"'{target}': expected a scenario; nothing else can run again")
 
 
 def is_trace(target: str) -> bool:

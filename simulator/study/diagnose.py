@@ -7,75 +7,30 @@ What cannot be switched off is worth its item of the waterfall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from simulator.analysis import causes as names
-from simulator.analysis.result import Result
+from simulator.analysis import reading
+from simulator.analysis.intervals import Floats, total
+from simulator.analysis.result import Result, lane_peaks
 from simulator.analysis.spread import spread
-from simulator.analysis.utilisation import utilisation
-from simulator.analysis.waterfall import weights
+from simulator.analysis.utilisation import compute_by_step
+from simulator.analysis.waterfall import Item, ledger, weights
+from simulator.analysis.waterfall import waterfall as make_waterfall
+from simulator.errors import SpecError
+from simulator.report import store
 from simulator.spec import Checkpoint, Distribution, Recompute, Scenario
+from simulator.study.finding import Cause, Diagnosis
 from simulator.study.simulate import simulate
+from simulator.timeline import Timeline
 
 #: Causes below this share of the step are left out.
 _LEAST: Final = 0.002
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """`seconds` of a step, and points of MFU if it were gone."""
-
-    cause: str
-    seconds: float
-    mfu_points: float
-    confidence: str
-    advice: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Everything that the report and JSON show."""
-
-    result: Result
-    step_predicted_s: float
-    gpu_idle_s: float
-    gaps: float  # a step
-    host: Mapping[str, float]
-    collectives: Mapping[str, Mapping[str, float]]
-    optimizer_s: float
-    suspects: Mapping[str, float]
-    spread: Mapping[str, Any]
-    causes: tuple[Cause, ...]
-
-    @property
-    def to_explain_s(self) -> float:
-        return self.result.step_time_s - self.step_predicted_s
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        step = self.result.step_time_s
-        return {
-            "scenario": self.result.scenario,
-            "step_predicted_s": self.step_predicted_s,
-            "step_s": step,
-            "to_explain_s": self.to_explain_s,
-            "mfu": self.result.mfu,
-            "gpu_idle": {"seconds": self.gpu_idle_s, "share": self.gpu_idle_s / step, "count": self.gaps},
-            "gaps": dict(self.host),
-            "collectives": {axis: dict(values) for axis, values in self.collectives.items()},
-            "optimizer_s": self.optimizer_s,
-            "suspects": dict(self.suspects),
-            "spread": dict(self.spread),
-            "causes": [cause.to_dict() for cause in self.causes],
-        }
 
 
 Removal = Callable[[Scenario], Scenario]
@@ -127,32 +82,72 @@ ITEMS: Final[Mapping[str, str]] = {
 }
 
 
+_ADVICE_OF_HOST: Final[Mapping[str, str]] = {
+    names.LOADER: "more workers and prefetch; move decoding and augmentation off the step",
+    names.LAUNCH: "CUDA graphs, torch.compile, larger micro-batches",
+    names.SYNC: "read the loss and the norm less often, or a step late",
+    names.GARBAGE: "collect at common steps: gc.disable() and gc.collect()",
+    names.CHECKPOINT: "save asynchronously, or less often (trainsim plan checkpoint)",
+    names.STALL: "the host is outside training: look at CPU throttling and neighbours",
+    names.SLOW_GPUS: "take the slow machines out: clocks, power, cooling, memory",
+    names.RECOMPUTE: "recompute less: smaller micro-batches or sharding make room",
+    names.COPIES: "copies on a stream of their own, from pinned memory",
+    names.UNEXPLAINED: "nothing in the timeline says what held it",
+}
+
+
 def diagnose(
     scenario: Scenario, *, allow_oom: bool = False, progress: Callable[[int], None] | None = None
 ) -> Diagnosis:
     """Run a scenario and explain its step."""
     result = simulate(scenario, allow_oom=allow_oom)
-    first = min(scenario.run.warmup, result.timeline.steps.shape[1] - 1)
-    peak = np.array([result.peak_flops_per_gpu_per_s] * len(result.timeline.ranks))
-    weight = weights(result.timeline, peak)
-    used = utilisation(result.timeline, first)
-    steps = result.timeline.steps.shape[1] - first
-    seconds = {item.name: item.seconds for item in result.waterfall}
+    about = _About(
+        gpus=f"{result.model} on {result.gpus:,} GPU{'s' * (result.gpus != 1)}",
+        scenario=result.scenario,
+        warmup=scenario.run.warmup,
+        peak=lane_peaks(scenario, result.timeline),
+        hbm_bytes_per_s=scenario.cluster.gpu.memory_bandwidth_bytes_per_s,
+    )
+    found = read(result.timeline, result.waterfall, result.step_time_s, result.mfu, about)
+    causes = _causes(scenario, result, progress)
+    return replace(found, causes=causes, result=result)
 
-    def mean(values: Any) -> float:
-        return float(np.asarray(weight * values).sum()) / float(steps)
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a run's timeline does not tell by itself. `peak`: FLOP/s of each lane's GPU."""
+
+    gpus: str
+    scenario: str
+    warmup: int
+    peak: Floats
+    hbm_bytes_per_s: float
+
+
+def read(
+    timeline: Timeline, waterfall: Iterable[Item], step_s: float, mfu: float, about: _About
+) -> Diagnosis:
+    """A simulated timeline in the fixed order; each item of the waterfall is a cause."""
+    first = min(about.warmup, timeline.steps.shape[1] - 1)
+    part = reading.window(timeline, first, weights(timeline, about.peak))
+    idle, gaps = reading.idle(timeline, part)
+    seconds = {item.name: item.seconds for item in waterfall}
     return Diagnosis(
-        result=result,
+        title=f"{about.scenario}: {about.gpus}",
+        about={"scenario": about.scenario},
         step_predicted_s=seconds[names.MODEL],
-        gpu_idle_s=mean(used.idle_s),
-        gaps=round(mean(used.gaps), 2),
+        step_s=step_s,
+        mfu=mfu,
+        idle=idle,
         host={name: seconds.get(name, 0.0) for name in _HOST_ITEMS},
-        collectives=_collectives(result, first, seconds),
-        optimizer_s=seconds.get("optimizer", 0.0),
-        suspects=_suspects(result, scenario, first, used, mean),
-        spread=_spread(result) | _verdict(result, first),
-        causes=_causes(scenario, result, seconds, allow_oom, progress),
+        evidence=reading.evidence(timeline, part, gaps),
+        collectives=reading.traffic(timeline, part),
+        optimizer_s=seconds.get(names.OPTIMIZER, 0.0),
+        suspects=_suspects(timeline, part, seconds, step_s, about.hbm_bytes_per_s, idle),
+        spread=_spread(timeline, first) | _verdict(timeline, first),
+        causes=_items(seconds, step_s, mfu),
+        timeline=timeline,
+        first_step=first,
     )
 
 
@@ -161,78 +156,58 @@ _HOST_ITEMS: Final = (
 )  # fmt: skip
 
 
-def _collectives(result: Result, first: int, seconds: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """By axis: seconds a step from arrival to end, exposed, waiting for the last; busbw is the network's."""
-    timeline = result.timeline
-    device, meetings = timeline.device, timeline.collectives
-    steps = timeline.steps.shape[1] - first
-    ranks = np.array([lane.multiplicity for lane in timeline.ranks], dtype=np.float64)
-    rows = np.flatnonzero((device.collective >= 0) & (device.step >= first))
-    share = (ranks / ranks.sum())[device.rank[rows]] / steps
-    axis = meetings.axis[device.collective[rows]]
-    held = (device.end_s - device.start_s)[rows] * share
-    waited = np.maximum(0.0, meetings.begin_s[device.collective[rows]] - device.start_s[rows]) * share
-    found = {}
-    for number in np.unique(axis).tolist():
-        name = timeline.names[number]
-        mine = axis == number
-        exposed = seconds.get(names.exposed(name), 0.0)
-        total, wait = float(held[mine].sum()), float(waited[mine].sum())
-        found[name] = {"total_s": total, "exposed_s": exposed, "waiting_s": wait}
-    return found
-
-
 def _suspects(
-    result: Result, scenario: Scenario, first: int, used: Any, mean: Callable[[Any], float]
+    timeline: Timeline,
+    part: reading.Window,
+    seconds: Mapping[str, float],
+    step_s: float,
+    hbm_bytes_per_s: float,
+    idle: reading.Idle,
 ) -> dict[str, float]:
     """One metric a suspect, each a share of the step; HBM a share of its bandwidth."""
-    timeline = result.timeline
     device = timeline.device
-    step = result.step_time_s
     lanes = len(timeline.ranks)
-    rows = np.flatnonzero((device.step >= first) & np.isfinite(device.ideal_s))
-    tensor = np.bincount(device.rank[rows], weights=device.ideal_s[rows], minlength=lanes)
-    kernels = rows[device.collective[rows] < 0]
-    moved = np.bincount(device.rank[kernels], weights=np.nan_to_num(device.bytes[kernels]), minlength=lanes)
+    rows = np.flatnonzero(device.start_s >= part.low_s[device.rank])
+    ideal = np.nan_to_num(device.ideal_s[rows])
+    tensor = total(device.rank[rows], ideal, lanes)
+    kernels = rows[np.isin(device.kind[rows], reading.WORK)]
+    moved = total(device.rank[kernels], np.nan_to_num(device.bytes[kernels]), lanes)
     return {
-        "dataloader_wait": result.item(names.LOADER).seconds / step,
-        "sm_activity": mean(used.busy_s) / step,
-        "tensor_activity": mean(tensor) / step,
-        "hbm_throughput": mean(moved) / step / scenario.cluster.gpu.memory_bandwidth_bytes_per_s,
-        "collectives": mean(used.communication_s) / step,
-        "rank_spread": _spread(result)["compute_spread"],
+        "dataloader_wait": seconds.get(names.LOADER, 0.0) / step_s,
+        "sm_activity": 1.0 - idle.share,
+        "tensor_activity": part.mean(tensor) / step_s,
+        "hbm_throughput": part.mean(moved) / step_s / hbm_bytes_per_s,
+        "collectives": reading.busy(timeline, part, reading.DATA) / step_s,
+        "rank_spread": _spread(timeline, part.first_step)["compute_spread"],
     }
 
 
-def _spread(result: Result) -> dict[str, Any]:
+def _spread(timeline: Timeline, first: int) -> dict[str, Any]:
     """How far ranks of one stage differ in compute, and who is slowest."""
-    slowest, worst = None, 0.0
-    for stage in {rank.stage for rank in result.ranks}:
-        mine = [rank for rank in result.ranks if rank.stage == stage]
-        middle = float(np.median(np.repeat([r.compute_s for r in mine], [r.multiplicity for r in mine])))
-        for rank in mine:
-            excess = rank.compute_s / middle - 1 if middle > 0 else 0.0
-            if excess > worst:
-                slowest, worst = rank, excess
-    found: dict[str, Any] = {"compute_spread": worst, "rank": None, "node": None}
-    if slowest is not None and worst > 0.005:
-        found |= {"rank": slowest.rank, "node": slowest.node, "stage": slowest.stage}
+    compute = compute_by_step(timeline)[:, first:].mean(axis=1)
+    stage = np.array([lane.role for lane in timeline.ranks])
+    count = np.array([lane.multiplicity for lane in timeline.ranks])
+    excess = np.zeros(len(stage))
+    for one in np.unique(stage):
+        mine = (stage == one) & (compute > 0)
+        if mine.any():
+            middle = np.median(np.repeat(compute[mine], count[mine]))
+            excess[mine] = compute[mine] / middle - 1
+    worst = int(excess.argmax())
+    found: dict[str, Any] = {"compute_spread": float(max(0.0, excess[worst])), "rank": None, "node": None}
+    if excess[worst] > 0.005:
+        lane = timeline.ranks[worst]
+        found |= {"rank": lane.rank, "node": lane.node, "stage": lane.role}
     return found
 
 
-def _verdict(result: Result, first: int) -> dict[str, Any]:
+def _verdict(timeline: Timeline, first: int) -> dict[str, Any]:
     """Who differs, by a robust test of all ranks, and in words."""
-    found = spread(result.timeline, first)
+    found = spread(timeline, first)
     return {"sort": found.sort, "excess": found.excess, "p_value": found.p_value, "text": found.text}
 
 
-def _causes(
-    scenario: Scenario,
-    result: Result,
-    seconds: Mapping[str, float],
-    allow_oom: bool,
-    progress: Callable[[int], None] | None,
-) -> tuple[Cause, ...]:
+def _causes(scenario: Scenario, result: Result, progress: Callable[[int], None] | None) -> tuple[Cause, ...]:
     step, found = result.step_time_s, []
     for number, (name, (removal, advice)) in enumerate(REMOVALS.items()):
         changed = removal(scenario)
@@ -244,11 +219,53 @@ def _causes(
             )
         if progress is not None:
             progress(number + 1)
-    for name, advice in ITEMS.items():
-        spent = seconds.get(name, 0.0)
-        gain = 100 * (result.mfu * step / (step - spent) - result.mfu) if spent < step else 0.0
-        found.append(Cause(name, spent, gain, "medium: its item of the waterfall", advice))
-    del allow_oom
-    shown = [cause for cause in found if cause.seconds > _LEAST * step]
-    # what any healthy run has comes after what this one suffers from
+    seconds = {item.name: item.seconds for item in result.waterfall}
+    items = {name: seconds.get(name, 0.0) for name in ITEMS}
+    return _ranked([*found, *_priced(items, step, result.mfu)], step)
+
+
+def _items(seconds: Mapping[str, float], step_s: float, mfu: float) -> tuple[Cause, ...]:
+    """Every item of a waterfall as a cause, for a run that cannot run again."""
+    lost = {name: spent for name, spent in seconds.items() if name != names.MODEL}
+    return _ranked(_priced(lost, step_s, mfu), step_s)
+
+
+def _priced(seconds: Mapping[str, float], step_s: float, mfu: float) -> list[Cause]:
+    return [
+        Cause(
+            name, spent, 100 * mfu * spent / (step_s - spent) if spent < step_s else 0.0,
+            "medium: its item of the waterfall", ITEMS.get(name, _ADVICE_OF_HOST.get(name, "")),
+        )
+        for name, spent in seconds.items()
+    ]  # fmt: skip
+
+
+def _ranked(found: Iterable[Cause], step_s: float) -> tuple[Cause, ...]:
+    """By worth; what any healthy run has comes after what this one suffers from."""
+    shown = [cause for cause in found if cause.seconds > _LEAST * step_s]
     return tuple(sorted(shown, key=lambda cause: (cause.cause == names.BELOW_PEAK, -cause.seconds)))
+
+
+def diagnose_saved(path: Path) -> Diagnosis:
+    """Explain a run that `trainsim simulate --save` wrote. Raises FileFormatError for what is none."""
+    from simulator.hardware.gpus import gpu
+
+    saved = store.load(path)
+    result, timeline = saved.result, saved.timeline
+    step_s, mfu = float(result["step_time_s"]), float(result["mfu"])
+    weight = weights(timeline, saved.peak_flops_per_s)
+    items = make_waterfall(ledger(timeline, saved.peak_flops_per_s), weight, saved.warmup, step_s)
+    try:
+        hbm = gpu(timeline.ranks[0].gpu).memory_bandwidth_bytes_per_s
+    except SpecError:  # a GPU that the scenario described itself
+        hbm = float("nan")
+    gpus = int(result["gpus"])
+    about = _About(
+        gpus=f"{result['model']} on {gpus:,} GPU{'s' * (gpus != 1)}, saved run",
+        scenario=str(result["scenario"]),
+        warmup=saved.warmup,
+        peak=saved.peak_flops_per_s,
+        hbm_bytes_per_s=hbm,
+    )
+    note = "A saved run cannot run again: causes are worth their items of the waterfall."
+    return replace(read(timeline, items, step_s, mfu, about), notes=(note,))
