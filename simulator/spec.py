@@ -247,6 +247,14 @@ class Batch:
     global_batch: int
     sequence_length: int = 1
     documents: Documents | None = None
+    expert_imbalance: float = 1.0  # load of an EP group's fullest rank over the mean
+
+    def __post_init__(self) -> None:
+        require(
+            math.isfinite(self.expert_imbalance) and self.expert_imbalance >= 1,
+            "batch.expert_imbalance",
+            f"{self.expert_imbalance!r}: expected 1 or more",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,13 @@ UNEXPLAINED: Final = "unexplained idle"
 AXES: Final = ("tp", "cp", "ep", "pp", "dp")
 
 #: groups whose traffic is data-parallel traffic by another name
-_AXIS_OF_GROUP: Final[Mapping[str, str]] = {"expert-dp": "dp", "shard": "dp", "replica": "dp"}
+_AXIS_OF_GROUP: Final[Mapping[str, str]] = {
+    "expert-dp": "dp",
+    "shard": "dp",
+    "expert-shard": "dp",
+    "replica": "dp",
+    "expert-tp": "tp",
+}
 
 
 def exposed(axis: str) -> str:

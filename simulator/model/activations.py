@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from simulator.model.attention import core
 from simulator.model.context import Context
+from simulator.model.experts import routed_tokens, sent_tokens
 
 
 def layer_bytes(context: Context, layer: int, recompute: str) -> float:
@@ -50,10 +51,12 @@ def _mlp_bytes(context: Context, layer: int) -> float:
         return context.tokens * model.ffn * two * streams / context.tp
     experts = model.experts
     assert experts is not None
-    routed = context.sharded_tokens * experts.top_k * (experts.capacity_factor or 1.0)
-    width = (streams * experts.ffn + 2 * model.hidden) * two
+    # what the experts get, before and after the activation; what comes back, for the weights' gradient
+    width = (streams * experts.ffn / context.expert_tp + model.hidden) * two
+    routed = routed_tokens(context) * context.expert_imbalance * width
+    routed += sent_tokens(context) * model.hidden * two
     shared = context.tokens * experts.shared_ffn * two * streams / context.tp
-    return routed * width + shared
+    return routed + shared
 
 
 def embedding_bytes(context: Context) -> float:

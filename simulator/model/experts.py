@@ -1,4 +1,13 @@
-"""Mixture of experts: router, dispatch, grouped products, combine (Fedus et al. 2022, arXiv:2101.03961)."""
+"""Mixture of experts: router, dispatch, grouped products, combine (Fedus et al. 2022, arXiv:2101.03961).
+
+With sequence parallelism each TP rank routes its own tokens; ranks that split an expert gather them after
+the all-to-all and reduce-scatter the partial sums before the way back, as Megatron-LM's all-to-all token
+dispatcher does. Without, every TP rank has all tokens: each set of ranks that holds whole experts
+dispatches its part of them, and an all-reduce over TP puts the layer's output together.
+
+Imbalance: `batch.expert_imbalance` is the load of an EP group's fullest rank over the mean. The loads
+themselves are in engine/loads.py; an all-to-all takes as long as the fullest rank's part of it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +27,11 @@ def routed_tokens(context: Context) -> float:
     return context.tokens * experts.top_k * factor * context.expert_tp / context.tp
 
 
-def _sent_tokens(context: Context) -> float:
-    return context.sharded_tokens * _experts(context).top_k
+def sent_tokens(context: Context) -> float:
+    """Tokens times experts that a rank dispatches."""
+    if context.parallelism.sequence_parallel:
+        return context.sharded_tokens * _experts(context).top_k
+    return context.tokens * _experts(context).top_k * context.expert_tp / context.tp
 
 
 def _experts(context: Context) -> Experts:
@@ -36,12 +48,13 @@ def _grouped(context: Context, name: str, n: float, k: float, way: str) -> Kerne
     if way == "wgrad":
         m, n, k = n, k, rows
     flops = 2.0 * groups * m * n * k
+    padding = max(1.0, _experts(context).capacity_factor or 1.0)  # rows of no token
     element = 1 if context.precision.startswith("fp8") else context.bytes
     moved = groups * (element * (m * k + n * k) + context.bytes * m * n)
     label = name if way == "forward" else f"{name} {way}"
     return Kernel(
         label, "grouped-gemm", flops=flops, bytes=float(moved), shape=(groups, m, n, k),
-        precision=context.precision, model_flops=flops, varies="experts",
+        precision=context.precision, model_flops=flops / padding, varies="experts",
     )  # fmt: skip
 
 
@@ -87,7 +100,7 @@ def _router(context: Context, way: str) -> tuple[Kernel, ...]:
 
 
 def _permute(context: Context, name: str) -> Kernel:
-    moved = 2.0 * context.bytes * _sent_tokens(context) * context.model.hidden
+    moved = 2.0 * context.bytes * sent_tokens(context) * context.model.hidden
     return Kernel(name, "permute", bytes=moved, launches=2, precision=context.precision)
 
 
@@ -95,8 +108,23 @@ def _all_to_all(context: Context, part: str) -> list[Piece]:
     if context.parallelism.ep == 1:
         return []
     element = 1 if context.precision.startswith("fp8") and part == "forward" else context.bytes
-    size = element * _sent_tokens(context) * context.model.hidden
+    size = element * sent_tokens(context) * context.model.hidden * context.expert_imbalance
     return [Exchange("all-to-all", "ep", size, False, part)]  # type: ignore[arg-type]
+
+
+def _over_experts(context: Context, kind: str, part: str) -> list[Piece]:
+    """Between ranks that split an expert, where each has other tokens."""
+    if context.expert_tp == 1 or not context.parallelism.sequence_parallel:
+        return []
+    size = context.bytes * sent_tokens(context) * context.expert_tp * context.model.hidden
+    return [Exchange(kind, "expert-tp", size * context.expert_imbalance, False, part)]  # type: ignore[arg-type]
+
+
+def _summed(context: Context, part: str) -> list[Piece]:
+    """The layer's output (backward: its input's gradient) where TP ranks share out the same tokens."""
+    if context.tp == 1 or context.parallelism.sequence_parallel:
+        return []
+    return [Exchange("all-reduce", "tp", context.hidden_bytes, False, part)]  # type: ignore[arg-type]
 
 
 def forward_pieces(context: Context) -> list[Piece]:
@@ -105,9 +133,12 @@ def forward_pieces(context: Context) -> list[Piece]:
     return [
         Run((*_router(context, "forward"), _permute(context, "permute"))),
         *_all_to_all(context, "forward"),
+        *_over_experts(context, "all-gather", "forward"),
         Run((_permute(context, "sort by expert"), *products)),
+        *_over_experts(context, "reduce-scatter", "forward"),
         *_all_to_all(context, "forward"),
         Run((_permute(context, "unpermute and weigh"),)),
+        *_summed(context, "forward"),
     ]
 
 
@@ -119,10 +150,13 @@ def backward_pieces(context: Context, expert_parameters: tuple[int, ...], router
     return [
         Run((_permute(context, "unpermute grad"),), "input"),
         *_all_to_all(context, "input"),
+        *_over_experts(context, "all-gather", "input"),
         Run(_products(context, "dgrad"), "input"),
         Run(_products(context, "wgrad"), "weight", expert_parameters),
         Run((_permute(context, "sort grad"),), "input"),
+        *_over_experts(context, "reduce-scatter", "input"),
         *_all_to_all(context, "input"),
         Run((_permute(context, "permute grad"), *_router(context, "dgrad")), "input"),
+        *_summed(context, "input"),
         Run((router_wgrad,), "weight", (router,)),
     ]

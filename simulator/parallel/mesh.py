@@ -2,7 +2,9 @@
 
 The mesh has one axis a kind of parallelism. Data parallelism is kept as up to three axes, so that
 every group is a product of axes: `ep` (experts are spread over it), `shard` (FSDP's or HSDP's shards
-within a replica) and `dp` (the rest). `GROUPS` names the groups that collectives run over.
+within a replica) and `dp` (the rest); tensor parallelism as two: `tp` (also the experts' own) and
+`tp-rest` (ranks that split dense layers, but hold the same experts). `GROUPS` names the groups that
+collectives run over.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ from simulator.spec import Parallelism
 
 #: logical group -> the mesh axes whose product it is
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "tp": ("tp",),
+    "tp": ("tp", "tp-rest"),
+    "expert-tp": ("tp",),  # ranks that split one expert
     "cp": ("cp",),
     "ep": ("ep",),
     "pp": ("pp",),
     "dp": ("cp", "ep", "shard", "dp"),  # ranks that hold the same dense parameters
-    "expert-dp": ("cp", "shard", "dp"),  # ranks that hold the same experts
+    "expert-dp": ("tp-rest", "cp", "shard", "dp"),  # ranks that hold the same experts
     "shard": ("cp", "ep", "shard"),  # ranks that share one copy (hybrid sharding)
+    "expert-shard": ("tp-rest", "cp", "shard"),  # the same of experts
     "replica": ("dp",),  # the copies of one shard
-    "model": ("tp", "pp"),  # ranks that hold one copy of the model together
-    "world": ("tp", "cp", "ep", "shard", "dp", "pp"),
+    "model": ("tp", "tp-rest", "pp"),  # ranks that hold one copy of the model together
+    "world": ("tp", "tp-rest", "cp", "ep", "shard", "dp", "pp"),
 }
 
 
@@ -118,8 +122,12 @@ def build_mesh(parallelism: Parallelism, gpus_per_node: int = 8) -> Mesh:
     if dp % ep:
         raise SpecError.of("parallelism.ep", f"{ep}: does not divide dp ({dp})")
     shard = _shard_size(parallelism, gpus_per_node, dp // ep)
+    expert_tp = parallelism.expert_tp or parallelism.tp
+    if parallelism.tp % expert_tp:
+        raise SpecError.of("parallelism.expert_tp", f"{expert_tp}: does not divide tp ({parallelism.tp})")
     sizes = {
-        "tp": parallelism.tp,
+        "tp": expert_tp,
+        "tp-rest": parallelism.tp // expert_tp,
         "cp": parallelism.cp,
         "ep": ep,
         "shard": shard,
@@ -130,6 +138,7 @@ def build_mesh(parallelism: Parallelism, gpus_per_node: int = 8) -> Mesh:
     if sorted(order) != sorted(("tp", "cp", "ep", "dp", "pp")):
         raise SpecError.of("parallelism.order", f"{order}: expected each of tp, cp, ep, dp, pp once")
     order.insert(order.index("dp"), "shard")
+    order.insert(order.index("tp") + 1, "tp-rest")
     return Mesh(tuple(order), tuple(sizes[axis] for axis in order))
 
 

@@ -13,7 +13,7 @@ from simulator.parallel.mesh import build_mesh
 from simulator.parallel.schedules import find_schedule
 from simulator.parallel.stages import split_layers
 from simulator.program.gradients import find_policy
-from simulator.spec import LayerList, Scenario
+from simulator.spec import LayerList, Scenario, Transformer
 
 Check = Callable[[Scenario], Iterator[Finding]]
 
@@ -108,6 +108,12 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
             "batch.sequence_length",
             f"{scenario.batch.sequence_length}: does not divide over cp and sequence-parallel tp",
         )
+    if parallelism.expert_tp and parallelism.tp % parallelism.expert_tp:
+        yield Finding(
+            "parallelism.expert_tp",
+            f"{parallelism.expert_tp}: does not divide tp ({parallelism.tp})",
+        )
+    yield from _imbalance(scenario, model)
     if parallelism.ep > 1:
         if model.experts is None:
             yield Finding("parallelism.ep", f"{parallelism.ep}: the model has no experts")
@@ -124,6 +130,21 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
             "batch.sequence_length",
             f"{scenario.batch.sequence_length}: the model has positions for {model.max_positions}",
         )
+
+
+def _imbalance(scenario: Scenario, model: Transformer) -> Iterator[Finding]:
+    imbalance, ep = scenario.batch.expert_imbalance, scenario.parallelism.ep
+    if imbalance == 1:
+        return
+    expected = ""
+    if model.experts is None or ep == 1:
+        expected = "1 without parallelism.ep"
+    elif model.experts.capacity_factor:
+        expected = "1 with a capacity factor, which pads every expert's tokens to the same"
+    elif imbalance > ep:
+        expected = f"at most parallelism.ep ({ep})"
+    if expected:
+        yield Finding("batch.expert_imbalance", f"{imbalance:g}: expected {expected}")
 
 
 def _precision(scenario: Scenario) -> Iterator[Finding]:

@@ -96,6 +96,9 @@ class BatchFields(Section):
     global_batch: Count = Field(..., description="sequences (or samples) of a step, all ranks together")
     sequence_length: Count = Field(1, description="tokens of a sequence; 1 for a list of layers")
     documents: LengthFields | None = Field(None, description="lengths of packed documents")
+    expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        1.0, description="tokens of the fullest rank of an EP group over the mean; 1: balanced"
+    )
 
 
 class EveryFields(Section):

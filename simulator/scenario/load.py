@@ -199,7 +199,13 @@ class _Builder:
         if fields.documents is not None:
             length = fields.documents
             documents = spec.Documents(spec.Distribution(length.distribution, length.mean, length.cv))
-        return spec.Batch(fields.micro_batch, fields.global_batch, fields.sequence_length, documents)
+        return spec.Batch(
+            fields.micro_batch,
+            fields.global_batch,
+            fields.sequence_length,
+            documents,
+            fields.expert_imbalance,
+        )
 
     def _recompute(self) -> spec.Recompute:
         value = self._fields.recompute

@@ -54,7 +54,7 @@ class FullyShardedDataParallel(GradientPolicy):
         self._segments: dict[tuple[str, float], Segment] = {}
 
     def optimizer_parameters(self) -> list[tuple[tuple[Parameter, ...], float]]:
-        return self.sharded_parameters("shard", "expert-dp")
+        return self.sharded_parameters("shard", "expert-shard")
 
     # -------------------------------------------------------------------------------------- gathers
 
@@ -102,7 +102,7 @@ class FullyShardedDataParallel(GradientPolicy):
     def _sizes(self, place: Place, element: int) -> list[tuple[str, float]]:
         block = self.chunks[place[0]][place[1]]
         sizes = []
-        for group, expert in (("shard", False), ("expert-dp", True)):
+        for group, expert in (("shard", False), ("expert-shard", True)):
             numel = sum(one.numel for one in block.parameters if one.expert is expert)
             if numel and self.mesh.size(group) > 1:
                 sizes.append((group, float(numel * element)))
