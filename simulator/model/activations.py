@@ -23,6 +23,7 @@ def layer_bytes(context: Context, layer: int, recompute: str) -> float:
     dropout = 1.0 if model.dropout > 0 else 0.0
     kept = tokens * h * (4 * two + 2 * dropout) * outside  # inputs of norms and of linears, masks
     kept += tokens * _attention_width(context) * two / t
+    kept += tokens * _latent_width(context) * two * outside
     kept += _mlp_bytes(context, layer)
     if not context.attention and recompute != "selective":
         sizes = core(context, layer)
@@ -40,8 +41,12 @@ def _attention_width(context: Context) -> float:
     latent = model.latent_attention
     if latent is None:
         return (2 * model.heads + 2 * model.kv_heads) * model.head_dim
-    per_head = 2 * model.head_dim + 2 * latent.v_head_dim
-    return model.heads * per_head + latent.kv_lora_rank + latent.q_lora_rank + latent.qk_rope_head_dim
+    return model.heads * (2 * model.head_dim + 2 * latent.v_head_dim)
+
+
+def _latent_width(context: Context) -> float:
+    latent = context.model.latent_attention
+    return latent.kv_lora_rank + latent.q_lora_rank + latent.qk_rope_head_dim if latent else 0.0
 
 
 def _mlp_bytes(context: Context, layer: int) -> float:

@@ -57,6 +57,11 @@ class Context:
         return self.tokens / (self.tp if self.parallelism.sequence_parallel else 1)
 
     @property
+    def own_part(self) -> float:
+        """Of work on sharded tokens, a rank's share of what the TP ranks do together, each piece once."""
+        return 1.0 if self.parallelism.sequence_parallel else 1.0 / self.tp
+
+    @property
     def expert_tp(self) -> int:
         return self.parallelism.expert_tp or self.tp
 
@@ -79,9 +84,12 @@ class Context:
         *,
         layout: str = "TN",
         batch: int = 1,
-        counted: bool = True,
+        counted: float = 1.0,
     ) -> Kernel:
-        """A matrix product m x k by k x n; `counted`: its FLOPs belong to the model."""
+        """A matrix product m x k by k x n; `counted`: the part of its FLOPs that belongs to the model.
+
+        Less than 1 where other ranks do the same product, or rows are padding.
+        """
         m, n, k = max(1, round(m)), max(1, round(n)), max(1, round(k))
         flops = 2.0 * m * n * k * batch
         element = 1 if self.precision.startswith("fp8") else self.bytes
@@ -93,7 +101,7 @@ class Context:
             shape=(m, n, k, batch),
             precision=self.precision,
             layout=layout,
-            model_flops=flops if counted else 0.0,
+            model_flops=flops * counted,
         )
 
 

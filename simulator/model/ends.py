@@ -64,7 +64,7 @@ def head_block(context: Context) -> Block:
     if not model.tied_embeddings or context.parallelism.pp > 1:
         parameters.append(Parameter("head", vocab * model.hidden // context.tp))
         weight = (len(parameters) - 1,)
-    head = Linear("logits", model.hidden, vocab, "column", weight)
+    head = Linear("logits", model.hidden, vocab, "column", weight, counted=model.vocab / vocab)
     logits = context.tokens * vocab / context.tp
     norm = context.elementwise("norm", *recipe.norm, op="norm")
     loss = Kernel(

@@ -91,7 +91,8 @@ def _activation(context: Context, times: float) -> Kernel:
 def _router(context: Context, way: str) -> tuple[Kernel, ...]:
     experts, hidden = _experts(context), context.model.hidden
     tokens = context.sharded_tokens
-    gate = context.gemm(f"router {way}", tokens, experts.count, hidden)
+    n, k = (experts.count, hidden) if way == "forward" else (hidden, experts.count)
+    gate = context.gemm(f"router {way}", tokens, n, k, counted=context.own_part)
     choice = Kernel(
         "top-k and sort", "router", bytes=8.0 * tokens * experts.count, launches=6,
         precision=context.precision,
@@ -145,7 +146,11 @@ def forward_pieces(context: Context) -> list[Piece]:
 def backward_pieces(context: Context, expert_parameters: tuple[int, ...], router: int) -> list[Piece]:
     """The same the other way round."""
     router_wgrad = context.gemm(
-        "router wgrad", _experts(context).count, context.model.hidden, context.sharded_tokens
+        "router wgrad",
+        _experts(context).count,
+        context.model.hidden,
+        context.sharded_tokens,
+        counted=context.own_part,
     )
     return [
         Run((_permute(context, "unpermute grad"),), "input"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.model import attention, experts
+from simulator.model import attention, experts, projections
 from simulator.model.activations import layer_bytes
 from simulator.model.attention import without_count
 from simulator.model.blocks import Block, Exchange, Kernel, Parameter, Piece, Run
@@ -54,7 +54,7 @@ class LayerBuilder:
 
     def _linear(self, name: str, inputs: int, outputs: int, split: str, bias: bool) -> Linear:
         tp = self.context.tp
-        index = [self._add(f"{name} weight", inputs * outputs / (tp if split else 1))]
+        index = [self._add(f"{name} weight", inputs * outputs / (tp if split else 1), replicated=not split)]
         if bias:
             share = tp if split == "column" else 1
             index.append(self._add(f"{name} bias", outputs / share, replicated=split != "column"))
@@ -104,12 +104,10 @@ class LayerBuilder:
 
     def forward(self) -> list[Piece]:
         context, recipe = self.context, self.context.recipe
-        attention_in = tuple(forward(context, one) for one in self.attention_in)
         layout = context.elementwise("bias, rotary, layout", *recipe.layout, width=self._local_width())
+        first = (*self._small(), context.elementwise("norm", *recipe.norm, op="norm"))
         return [
-            Run((*self._small(), context.elementwise("norm", *recipe.norm, op="norm"))),
-            *before(context),
-            Run((*attention_in, layout)),
+            *projections.forward_pieces(context, self.attention_in, first, layout),
             *attention.forward_pieces(context, self.layer),
             Run((forward(context, self.attention_out),)),
             *after(context),
@@ -175,7 +173,7 @@ class LayerBuilder:
             *row_backward(context, [self.attention_out]),
             *attention.backward_pieces(context, self.layer),
             Run((layout,), "input", tuple(reversed(self.inner_norms))),
-            *column_backward(context, self.attention_in),
+            *projections.backward_pieces(context, self.attention_in),
             Run((norm_grad,), "input", tuple(reversed(self.norm1))),
         ]
 

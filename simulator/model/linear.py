@@ -19,7 +19,11 @@ from simulator.model.context import Context
 class Linear:
     """A weight matrix: `inputs` x `outputs` whole; `split`: "column", "row" or "" (every rank has it all).
 
-    `weight`: indices of its parameters in the block.
+    `weight`: indices of its parameters in the block. `counted`: the part of its FLOPs that is the model's
+    (vocabularies are padded).
+
+    Where every rank has all of the matrix, each works on its own tokens with sequence parallelism; without,
+    all do the same, which counts once.
     """
 
     name: str
@@ -27,6 +31,7 @@ class Linear:
     outputs: int
     split: str
     weight: tuple[int, ...]
+    counted: float = 1.0
 
     def local(self, context: Context) -> tuple[float, float]:
         """(inputs, outputs) on one rank."""
@@ -34,18 +39,30 @@ class Linear:
         outputs = self.outputs / (context.tp if self.split == "column" else 1)
         return inputs, outputs
 
+    def tokens(self, context: Context) -> float:
+        """Tokens that one rank works on."""
+        return context.tokens if self.split else context.sharded_tokens
 
-def _exchange(context: Context, kind: str, part: str, *, overlaps: bool = False) -> list[Piece]:
+    def own_part(self, context: Context) -> float:
+        """The part of a rank's FLOPs that counts as the model's."""
+        return self.counted * (1.0 if self.split else context.own_part)
+
+
+def _exchange(
+    context: Context, kind: str, part: str, *, overlaps: bool = False, width: int = 0
+) -> list[Piece]:
+    """Over TP, of all tokens' activations of `width` elements (hidden if 0)."""
     if context.tp == 1:
         return []
-    return [Exchange(kind, "tp", context.hidden_bytes, overlaps, part)]  # type: ignore[arg-type]
+    size = context.hidden_bytes * ((width or context.model.hidden) / context.model.hidden)
+    return [Exchange(kind, "tp", size, overlaps, part)]  # type: ignore[arg-type]
 
 
-def before(context: Context, part: str = "forward") -> list[Piece]:
+def before(context: Context, part: str = "forward", width: int = 0) -> list[Piece]:
     """What a column-parallel layer needs first: with sequence parallelism, its whole input."""
     if not context.parallelism.sequence_parallel:
         return []
-    return _exchange(context, "all-gather", part, overlaps=context.tp_overlap)
+    return _exchange(context, "all-gather", part, overlaps=context.tp_overlap, width=width)
 
 
 def after(context: Context, part: str = "forward") -> list[Piece]:
@@ -57,30 +74,33 @@ def after(context: Context, part: str = "forward") -> list[Piece]:
 def forward(context: Context, linear: Linear) -> Kernel:
     """The product."""
     inputs, outputs = linear.local(context)
-    return context.gemm(linear.name, context.tokens, outputs, inputs)
+    own = linear.own_part(context)
+    return context.gemm(linear.name, linear.tokens(context), outputs, inputs, counted=own)
 
 
 def input_gradient(context: Context, linear: Linear) -> Kernel:
     """dX = dY W."""
     inputs, outputs = linear.local(context)
-    return context.gemm(f"{linear.name} dgrad", context.tokens, inputs, outputs, layout="NN")
+    tokens, own = linear.tokens(context), linear.own_part(context)
+    return context.gemm(f"{linear.name} dgrad", tokens, inputs, outputs, layout="NN", counted=own)
 
 
 def weight_gradient(context: Context, linear: Linear) -> Kernel:
     """dW = dY^T X, added to the gradient there is."""
     inputs, outputs = linear.local(context)
     layout = "NT-accumulate" if context.recipe.accumulates_fp32 else "NT"
-    return context.gemm(f"{linear.name} wgrad", outputs, inputs, context.tokens, layout=layout)
+    tokens, own = linear.tokens(context), linear.own_part(context)
+    return context.gemm(f"{linear.name} wgrad", outputs, inputs, tokens, layout=layout, counted=own)
 
 
-def column_backward(context: Context, linears: list[Linear]) -> list[Piece]:
-    """Backward of column-parallel layers that share their input."""
+def column_backward(context: Context, linears: list[Linear], width: int = 0) -> list[Piece]:
+    """Backward of column-parallel layers whose inputs are `width` elements a token (hidden if 0) in all."""
     pieces: list[Piece] = []
     if context.parallelism.sequence_parallel:  # the input again, for the weight gradient
-        pieces += _exchange(context, "all-gather", "input", overlaps=True)
+        pieces += _exchange(context, "all-gather", "input", overlaps=True, width=width)
     pieces.append(Run(tuple(input_gradient(context, one) for one in linears), "input"))
     kind = "reduce-scatter" if context.parallelism.sequence_parallel else "all-reduce"
-    pieces += _exchange(context, kind, "input", overlaps=True)
+    pieces += _exchange(context, kind, "input", overlaps=True, width=width)
     pieces.append(weights(context, linears))
     return pieces
 
