@@ -45,6 +45,8 @@ class Experts:
     shared_ffn: int = 0  # width of all shared experts together
     dense_layers: tuple[int, ...] = ()  # layers (from 0) that keep a dense MLP
     capacity_factor: float | None = None  # None: dropless
+    router_bias: bool = False
+    shared_gate: bool = False  # the shared experts' output is weighed by a gate of its own
 
     def __post_init__(self) -> None:
         _at_least(self.count, 1, "experts.count")
@@ -86,9 +88,15 @@ class Transformer:
     max_positions: int = 0  # rows of a learned position table
     tied_embeddings: bool = False
     linear_bias: bool = True
-    qkv_bias: bool = True
+    qkv_bias: bool | None = None  # None: as linear_bias
+    proj_bias: bool | None = None  # of the attention's output; None: as linear_bias
+    norm_bias: bool | None = None  # None: of a LayerNorm, as linear_bias
+    norm_weights: bool = True
+    head_bias: bool = False
     qk_norm: bool = False
-    norms_per_layer: int = 2
+    qk_norm_whole: bool = False  # over all heads together, not over each
+    attention_sinks: bool = False  # a learned logit for each head beside the scores
+    norms_per_layer: int = 2  # 1: attention and MLP share one; 4: also after each
     sliding_window: int = 0  # 0: full attention everywhere
     sliding_window_every: int = 1  # of every n layers, all but the last use the window; 1: all of them
     dropout: float = 0.0
@@ -100,6 +108,15 @@ class Transformer:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "ffn", "vocab"):
             _at_least(getattr(self, name), 1, name)
+        layernorm = self.norm == "layernorm"
+        for name, given in (("qkv_bias", True), ("proj_bias", True), ("norm_bias", layernorm)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.linear_bias and given)
+        require(
+            self.norms_per_layer in (1, 2, 4),
+            "norms_per_layer",
+            f"{self.norms_per_layer}: expected 1, 2 or 4",
+        )
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
         if not self.head_dim:

@@ -7,6 +7,7 @@ from simulator.model.blocks import Block, Exchange, Kernel, Parameter, Piece, Ru
 from simulator.model.context import Context
 from simulator.model.linear import Linear, input_gradient, weight_gradient
 from simulator.model.linear import forward as product
+from simulator.model.shapes import norm_parameters
 
 
 def _padded(context: Context) -> int:
@@ -55,15 +56,18 @@ def embedding_block(context: Context) -> Block:
 def head_block(context: Context) -> Block:
     """Last norm, logits, (vocabulary-parallel) cross-entropy."""
     model, recipe = context.model, context.recipe
-    parameters = [Parameter("last norm weight", model.hidden, replicated=True)]
-    if model.norm == "layernorm" and model.linear_bias:
-        parameters.append(Parameter("last norm bias", model.hidden, replicated=True))
+    parameters = [
+        Parameter(f"last norm {name}", size, replicated=True) for name, size in norm_parameters(model)
+    ]
     vocab = _padded(context)
     norms = tuple(range(len(parameters)))
     weight: tuple[int, ...] = ()
     if not model.tied_embeddings or context.parallelism.pp > 1:
         parameters.append(Parameter("head", vocab * model.hidden // context.tp))
         weight = (len(parameters) - 1,)
+    if model.head_bias:
+        parameters.append(Parameter("head bias", vocab // context.tp))
+        weight = (*weight, len(parameters) - 1)
     head = Linear("logits", model.hidden, vocab, "column", weight, counted=model.vocab / vocab)
     logits = context.tokens * vocab / context.tp
     norm = context.elementwise("norm", *recipe.norm, op="norm")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.model.shapes import attention_parameters, experts_parameters, mlp_parameters
+from simulator.model.shapes import attention_parameters, experts_parameters, mlp_parameters, norm_parameters
 from simulator.spec import Transformer
 
 
@@ -39,10 +39,12 @@ def parameters(model: Transformer) -> ParameterCount:
     >>> parameters(model("llama-2-7b")).total
     6738415616
     """
-    norm = model.hidden * (2 if model.norm == "layernorm" and model.linear_bias else 1)
+    norm = sum(size for _, size in norm_parameters(model))
     embedding = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
     if model.position == "learned":
         embedding += model.max_positions * model.hidden
+    if model.head_bias:
+        embedding += model.vocab
     total = active = embedding + norm
     for layer in range(model.layers):
         dense = sum(attention_parameters(model)) + model.norms_per_layer * norm

@@ -15,7 +15,13 @@ from simulator.model.linear import (
     forward,
     row_backward,
 )
-from simulator.model.shapes import attention_tensors, mlp_parameters
+from simulator.model.shapes import (
+    attention_tensors,
+    inner_parameters,
+    mlp_parameters,
+    norm_parameters,
+    router_parameters,
+)
 from simulator.spec import Recompute
 
 
@@ -28,10 +34,13 @@ class LayerBuilder:
         self.parameters: list[Parameter] = []
         model = context.model
         self.is_moe = model.is_moe_layer(layer)
+        self.norms = context.model.norms_per_layer
         self.norm1 = self._norm("norm1")
         self.attention_in, self.attention_out = self._attention()
         self.inner_norms = self._inner_norms()
-        self.norm2 = self._norm("norm2")
+        self.norm2 = self._norm("norm2") if self.norms > 1 else ()
+        after = ("norm after attention", "norm after mlp") if self.norms > 2 else ()
+        self.after = [self._norm(name) for name in after]
         self.router, self.expert_indices = self._routed() if self.is_moe else (-1, ())
         ffn = model.ffn
         if self.is_moe:
@@ -46,11 +55,8 @@ class LayerBuilder:
         return len(self.parameters) - 1
 
     def _norm(self, name: str) -> tuple[int, ...]:
-        model = self.context.model
-        found = [self._add(f"{name} weight", model.hidden, replicated=True)]
-        if model.norm == "layernorm" and model.linear_bias:
-            found.append(self._add(f"{name} bias", model.hidden, replicated=True))
-        return tuple(found)
+        kinds = norm_parameters(self.context.model)
+        return tuple(self._add(f"{name} {kind}", size, replicated=True) for kind, size in kinds)
 
     def _linear(self, name: str, inputs: int, outputs: int, split: str, bias: bool) -> Linear:
         tp = self.context.tp
@@ -65,15 +71,15 @@ class LayerBuilder:
         found = []
         for name, inputs, outputs in attention_tensors(model):
             split = {"proj": "row", "kv_down": "", "q_down": ""}.get(name, "column")
-            biased = model.linear_bias and model.latent_attention is None
-            bias = biased and (name == "proj" or model.qkv_bias)
+            bias = bool(model.proj_bias if name == "proj" else model.qkv_bias)
+            bias = bias and model.latent_attention is None
             found.append(self._linear(name, inputs, outputs, split, bias))
         return found[:-1], found[-1]
 
     def _inner_norms(self) -> tuple[int, ...]:
         model, found = self.context.model, []
-        if model.qk_norm:
-            found += [self._add(f"{name} norm", model.head_dim, replicated=True) for name in "qk"]
+        for name, size in inner_parameters(model):
+            found.append(self._add(name, size, replicated=True))
         if model.latent_attention:
             ranks = (model.latent_attention.kv_lora_rank, model.latent_attention.q_lora_rank)
             found += [self._add("latent norm", rank, replicated=True) for rank in ranks if rank]
@@ -90,7 +96,7 @@ class LayerBuilder:
     def _routed(self) -> tuple[int, tuple[int, ...]]:
         context, model = self.context, self.context.model
         assert model.experts is not None
-        router = self._add("router", model.hidden * model.experts.count, replicated=True)
+        router = self._add("router", router_parameters(model), replicated=True)
         local = model.experts.count / context.parallelism.ep / context.expert_tp
         sizes = mlp_parameters(model, model.experts.ffn)
         names = ("up", "up bias", "down", "down bias") if len(sizes) == 4 else ("up", "down")
@@ -105,20 +111,17 @@ class LayerBuilder:
     def forward(self) -> list[Piece]:
         context, recipe = self.context, self.context.recipe
         layout = context.elementwise("bias, rotary, layout", *recipe.layout, width=self._local_width())
-        first = (*self._small(), context.elementwise("norm", *recipe.norm, op="norm"))
+        norm = context.elementwise("norm", *recipe.norm, op="norm")
+        residual = context.elementwise("dropout, residual", *recipe.residual)
+        closing = (norm, residual) if self.after else (residual,)
         return [
-            *projections.forward_pieces(context, self.attention_in, first, layout),
+            *projections.forward_pieces(context, self.attention_in, (*self._small(), norm), layout),
             *attention.forward_pieces(context, self.layer),
             Run((forward(context, self.attention_out),)),
             *after(context),
-            Run(
-                (
-                    context.elementwise("dropout, residual", *recipe.residual),
-                    context.elementwise("norm", *recipe.norm, op="norm"),
-                )
-            ),
+            Run((*closing, *((norm,) if self.norms > 1 else ()))),
             *self._mlp_forward(),
-            Run((context.elementwise("dropout, residual", *recipe.residual),)),
+            Run(closing),
         ]
 
     def _local_width(self) -> float:
@@ -163,13 +166,19 @@ class LayerBuilder:
         norm, launches = recipe.norm
         residual = context.elementwise("dropout, residual grad", recipe.residual[0] * times / 2, 1)
         norm_grad = context.elementwise("norm grad", norm * times, launches + 1, op="norm")
+        closing = (residual, norm_grad) if self.after else (residual,)
+        done = [tuple(reversed(one)) for one in self.after] or [(), ()]
         layout = context.elementwise(
             "layout grad", recipe.layout[0] * times / 2, recipe.layout[1], width=self._local_width()
         )
         return [
-            Run((*self._small(), residual), "input"),
+            Run((*self._small(), *closing), "input", done[1]),
             *self._mlp_backward(),
-            Run((norm_grad, residual), "input", tuple(reversed(self.norm2))),
+            Run(
+                (*((norm_grad,) if self.norms > 1 else ()), *closing),
+                "input",
+                (*reversed(self.norm2), *done[0]),
+            ),
             *row_backward(context, [self.attention_out]),
             *attention.backward_pieces(context, self.layer),
             Run((layout,), "input", tuple(reversed(self.inner_norms))),

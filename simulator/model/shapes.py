@@ -26,17 +26,41 @@ def attention_parameters(model: Transformer) -> list[int]:
     sizes = []
     for name, inputs, outputs in attention_tensors(model):
         sizes.append(inputs * outputs)
-        biased = model.linear_bias if name == "proj" else model.qkv_bias and model.linear_bias
+        biased = model.proj_bias if name == "proj" else model.qkv_bias
         if biased and model.latent_attention is None:
             sizes.append(outputs)
     latent = model.latent_attention
     if latent is not None:
         sizes += [latent.kv_lora_rank, latent.q_lora_rank] if latent.q_lora_rank else [latent.kv_lora_rank]
+    return [*sizes, *(size for _, size in inner_parameters(model))]
+
+
+def inner_parameters(model: Transformer) -> list[tuple[str, int]]:
+    """(name, elements) of what attention has beside its matrices: norms of queries and keys, sinks."""
+    found = []
     if model.qk_norm:
-        sizes += [model.head_dim, model.head_dim]
-    if model.name.startswith("gpt-oss"):
-        sizes += [model.heads]  # attention sinks
-    return sizes
+        times = (model.heads, model.kv_heads) if model.qk_norm_whole else (1, 1)
+        found += [(f"{name} norm", model.head_dim * n) for name, n in zip("qk", times, strict=True)]
+    if model.attention_sinks:
+        found.append(("sinks", model.heads))
+    return found
+
+
+def norm_parameters(model: Transformer) -> list[tuple[str, int]]:
+    """(name, elements) of one norm over the hidden width."""
+    kinds = (("weight", model.norm_weights), ("bias", model.norm_bias and model.norm_weights))
+    return [(name, model.hidden) for name, there in kinds if there]
+
+
+def router_parameters(model: Transformer) -> int:
+    """Elements of an MoE layer's router, its bias and the shared experts' gate."""
+    experts = model.experts
+    assert experts is not None
+    return (
+        model.hidden * experts.count
+        + (experts.count if experts.router_bias else 0)
+        + (model.hidden if experts.shared_gate else 0)
+    )
 
 
 def mlp_parameters(model: Transformer, ffn: int = 0) -> list[int]:
@@ -54,8 +78,6 @@ def experts_parameters(model: Transformer) -> tuple[int, int, int]:
     experts = model.experts
     assert experts is not None
     one = sum(mlp_parameters(model, experts.ffn))
-    router = model.hidden * experts.count
-    if model.name.startswith(("deepseek-v3", "gpt-oss")):
-        router += experts.count  # a bias for each expert
+    router = router_parameters(model)
     shared = sum(mlp_parameters(model, experts.shared_ffn)) if experts.shared_ffn else 0
     return experts.count * one, experts.top_k * one, router + shared
