@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from simulator.cli.options import AllowOom, JsonOption, ScenarioArgument, SetOption, overrides, print_json
 
 
@@ -34,6 +36,10 @@ def command(
         print_json({"ok": True, **about})
         return
     from simulator.units import show_bytes
+
+    source, _, unknown = loaded.model.source.partition("; not understood: ")
+    if unknown:
+        print(f"{source}: not understood: {unknown}", file=sys.stderr)
 
     print(
         f"{loaded.name}: fine. {loaded.model.name} on {loaded.cluster.gpus} GPUs, "

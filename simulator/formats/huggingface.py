@@ -1,245 +1,132 @@
-"""Hugging Face config.json to a Transformer: the fields that shape a decoder-only model.
+"""Hugging Face config.json to a Transformer: the fields that shape a decoder-only model, by architecture.
 
-Fields that say nothing about shape are passed over; fields that nobody here knows are reported.
+A field is read by its architecture, listed as having no effect on shapes, or reported as unknown.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from simulator.errors import FileFormatError, SpecError
-from simulator.formats.foreign import Foreign, foreign_format
-from simulator.spec import Experts, LatentAttention, Transformer
+from simulator.errors import Finding, SpecError, nearest
+from simulator.formats.foreign import Fields, Foreign, foreign_format, read_json
+from simulator.formats.huggingface_architectures import architectures
+from simulator.spec import Transformer
 
-#: field of a config -> ours; the first that is there counts
-_NAMES: Final = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads"),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
-    "vocab": ("vocab_size",),
-    "head_dim": ("head_dim",),
-    "max_positions": ("n_positions", "max_position_embeddings", "max_seq_len"),
-}
-_EXPERTS: Final = {
-    "count": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "top_k": ("num_experts_per_tok", "moe_topk", "num_selected_experts"),
-    "ffn": ("moe_intermediate_size", "expert_dim"),
-    "shared": ("n_shared_experts",),
-}
-_LATENT: Final = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank")
-
-#: fields that say nothing about the shape of parameters or kernels
-_SILENT: Final = frozenset(
-    [
-        "architectures",
-        "model_type",
-        "torch_dtype",
-        "dtype",
-        "transformers_version",
-        "use_cache",
+#: fields that say nothing about the shapes of parameters or kernels, whatever the architecture
+_EFFECTLESS: Final = (
+    *("architectures", "auto_map", "_name_or_path", "name_or_path", "_commit_hash", "transformers_version"),
+    *("torch_dtype", "dtype", "quantization_config.*", "is_decoder", "is_encoder_decoder", "return_dict"),
+    *("use_cache", "cache_implementation", "use_bfloat16", "torchscript", "gradient_checkpointing"),
+    *(
         "bos_token_id",
         "eos_token_id",
         "pad_token_id",
-        "initializer_range",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "rms_norm_eps",
+        "unk_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+    ),
+    *("initializer_range", "initializer_factor", "init_device", "init_config.*", "logit_scale"),
+    *("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps", "max_position_embeddings"),
+    *(
         "rope_theta",
         "rope_scaling",
+        "rope_scaling.*",
         "rope_parameters",
-        "attention_dropout",
-        "hidden_act",
-        "activation_function",
-        "hidden_activation",
-        "mlp_bias",
-        "attention_bias",
-        "tie_word_embeddings",
-        "pretraining_tp",
-        "sliding_window",
-        "use_sliding_window",
-        "max_window_layers",
-        "layer_types",
-        "resid_pdrop",
-        "embd_pdrop",
-        "attn_pdrop",
+        "rope_parameters.*",
+        "rope_interleave",
+    ),
+    *(
+        "rope_local_base_freq",
+        "rope_pct",
+        "rotary_pct",
+        "rotary_emb_base",
+        "rotary_dim",
+        "partial_rotary_factor",
+    ),
+    *("original_max_position_embeddings", "initial_context_length", "max_seq_len", "seq_length", "n_ctx"),
+    *(
         "summary_type",
         "summary_use_proj",
         "summary_activation",
         "summary_proj_to_labels",
         "summary_first_dropout",
-        "n_ctx",
-        "task_specific_params",
-        "router_aux_loss_coef",
-        "output_router_logits",
-        "norm_topk_prob",
-        "decoder_sparse_step",
-        "mlp_only_layers",
-        "first_k_dense_replace",
-        "moe_layer_freq",
-        "shared_expert_intermediate_size",
-        "routed_scaling_factor",
-        "scoring_func",
-        "topk_group",
-        "topk_method",
-        "n_group",
-        "aux_loss_alpha",
-        "seq_aux",
-        "ep_size",
-        "num_nextn_predict_layers",
-        "quantization_config",
-        "auto_map",
-        "text_config",
-        "vision_config",
+    ),
+    *("task_specific_params", "task_specific_params.*", "id2label.*", "label2id.*", "problem_type"),
+    *("router_aux_loss_coef", "router_jitter_noise", "output_router_logits", "router_z_loss_coef"),
+    *("aux_loss_alpha", "seq_aux", "norm_topk_prob", "routed_scaling_factor", "scoring_func", "topk_method"),
+    *("topk_group", "n_group", "ep_size", "pretraining_tp", "swiglu_limit", "experts_per_token"),
+    *(
         "scale_attn_weights",
         "reorder_and_upcast_attn",
         "scale_attn_by_inverse_layer_idx",
-        "attn_config",
-        "no_bias",
-        "learned_pos_emb",
-        "expansion_ratio",
-        "norm_type",
-        "logit_scale",
-        "init_device",
-        "emb_pdrop",
-        "partial_rotary_factor",
-        "original_max_position_embeddings",
-        "rope_interleave",
-        "swiglu_limit",
-        "initial_context_length",
-        "router_jitter_noise",
-        "final_logit_softcapping",
-        "attn_logit_softcapping",
         "query_pre_attn_scalar",
-        "name_or_path",
-        "_name_or_path",
-        "qk_layernorm",
-        "use_qk_norm",
-        "qkv_bias",
-        "bias",
-    ]
+    ),
+    *("attn_implementation", "_attn_implementation", "attention_implementation", "head_dim_total"),
+    *(
+        "bos_token",
+        "eos_token",
+        "apply_residual_connection_post_layernorm",
+        "classifier_dropout",
+        "model_max_length",
+    ),
+    *("prefix", "layerdrop", "activation_dropout", "architecture", "tokenizer_class", "use_flash_attn"),
 )
 
 
 def _is_config(path: Path, text: str) -> bool:
-    return path.suffix == ".json" and any(f'"{name}"' in text for name in _NAMES["layers"])
+    return path.suffix == ".json" and '"model_type"' in text
 
 
 @foreign_format("Hugging Face config.json", _is_config, order=1)
 def scenario_of_config(path: Path) -> Foreign:
-    """A scenario whose model is the file. Raises FileFormatError."""
-    _, unknown = read_config(path)
+    """A scenario whose model is the file. Raises FileFormatError or SpecError."""
+    _, unknown, effectless = _read(path)
     missing = [f"{name}: not in the file" for name in ("cluster", "batch")]
-    return Foreign({"model": str(path.resolve())}, list(unknown), missing=missing)
+    return Foreign({"model": str(path.resolve())}, unknown, effectless, missing)
 
 
 def read_config(path: Path) -> tuple[Transformer, tuple[str, ...]]:
-    """(the model, fields of the file that nobody here knows).
+    """(the model, fields of the file that are not understood or that a Transformer cannot say).
 
     Raises FileFormatError for what is no JSON object, SpecError for fields that are missing or wrong.
     """
+    model, unknown, _ = _read(path)
+    return model, tuple(unknown)
+
+
+def _read(path: Path) -> tuple[Transformer, list[str], list[str]]:
+    data, line_of = read_json(path)
+    inner = data.get("text_config")
+    outside = ""
+    if isinstance(inner, Mapping) and data.get("model_type") in ("gemma3",):
+        outside = ", ".join(name for name in ("vision_config", "audio_config") if name in data)
+        data, outer_line = inner, line_of
+
+        def line_of(name: str) -> int | None:
+            return outer_line(f"text_config.{name}")
+
+    fields = Fields(path, data, line_of)
+    known = architectures()
+    kind = fields.raw("model_type")
+    if not isinstance(kind, str) or kind not in known:
+        expected = f"one of {', '.join(sorted(known))}"
+        tail = nearest(kind, known) if isinstance(kind, str) else ""
+        message = f"{kind!r}: expected {expected}{tail if 'did you mean' in tail else ''}"
+        raise SpecError(Finding("model_type", message, file=str(path), line=line_of("model_type") or 1))
+    if outside:
+        fields.cannot(outside, "only the text model is simulated")
+    values = known[kind](fields)
+    fields.check()
+    unknown, effectless = fields.rest(_EFFECTLESS)
+    source = f"Hugging Face config ({kind})"
+    if unknown:
+        source += "; not understood: " + "; ".join(unknown)
+    name = path.parent.name if path.stem == "config" else path.stem
     try:
-        text = path.read_text(encoding="utf-8")
-        config = json.loads(text)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: is not UTF-8 text") from error
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
-    if not isinstance(config, Mapping):
-        raise FileFormatError(f"{path}: expected a JSON object")
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        config = {**config, **inner}
-    known = {name for names in (*_NAMES.values(), *_EXPERTS.values()) for name in names}
-    unknown = tuple(sorted(set(config) - known - set(_LATENT) - _SILENT))
-    try:
-        return transformer_of(config, path.parent.name or path.stem), unknown
+        model = Transformer(**{"name": name or kind, "source": source, **values})
     except SpecError as error:
-        raise FileFormatError(f"{path}: {error}") from error
-
-
-def _first(config: Mapping[str, Any], names: tuple[str, ...], default: int | None) -> int:
-    for name in names:
-        value = config.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SpecError.of(name, f"{value!r}: expected a whole number of 1 or more")
-        return value
-    if default is None:
-        raise SpecError.of(names[0], "missing")
-    return default
-
-
-def transformer_of(config: Mapping[str, Any], name: str) -> Transformer:
-    """A transformer from the fields of a config."""
-    hidden = _first(config, _NAMES["hidden"], None)
-    heads = _first(config, _NAMES["heads"], None)
-    activation = str(config.get("hidden_act") or config.get("activation_function") or "gelu")
-    kind = str(config.get("model_type", ""))
-    gated = activation in ("silu", "swiglu") or "rms_norm_eps" in config
-    learned = kind in ("gpt2", "gpt_neo", "opt", "gpt_bigcode")
-    bias = not ("rms_norm_eps" in config or config.get("no_bias"))
-    experts = _experts(config)
-    latent = _latent(config)
-    head_dim = _first(config, _NAMES["head_dim"], 0) if config.get("head_dim") else 0
-    if latent is not None:
-        head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    positions = _first(config, _NAMES["max_positions"], 0)
-    window = config.get("sliding_window") or 0
-    ffn = _first(config, _NAMES["ffn"], 4 * hidden)
-    return Transformer(
-        name=name,
-        layers=_first(config, _NAMES["layers"], None),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=_first(config, _NAMES["kv_heads"], heads),
-        ffn=ffn,
-        vocab=_first(config, _NAMES["vocab"], None),
-        head_dim=head_dim,
-        gated_mlp=gated,
-        activation=activation,
-        norm="rmsnorm" if "rms_norm_eps" in config else "layernorm",
-        position="learned" if learned else "alibi" if kind == "mpt" else "rope",
-        max_positions=positions if learned else 0,
-        tied_embeddings=bool(config.get("tie_word_embeddings", kind in ("gpt2", "mpt"))),
-        linear_bias=bias or bool(config.get("mlp_bias")),
-        qkv_bias=bias or bool(config.get("attention_bias")) or kind in ("qwen2", "qwen2_moe"),
-        qk_norm=kind.startswith("qwen3"),
-        sliding_window=window if config.get("use_sliding_window", True) and isinstance(window, int) else 0,
-        dropout=float(config.get("resid_pdrop") or 0.0),
-        experts=experts,
-        latent_attention=latent,
-        source=f"Hugging Face config ({kind or 'unknown type'})",
-    )
-
-
-def _experts(config: Mapping[str, Any]) -> Experts | None:
-    count = _first(config, _EXPERTS["count"], 0)
-    if count < 2:
-        return None
-    ffn = _first(config, _EXPERTS["ffn"], _first(config, _NAMES["ffn"], None))
-    shared = config.get("n_shared_experts") or 0
-    dense = range(config.get("first_k_dense_replace") or 0)
-    layers = config.get("mlp_only_layers") or dense
-    return Experts(
-        count=count,
-        top_k=_first(config, _EXPERTS["top_k"], 1),
-        ffn=ffn,
-        shared=shared,
-        shared_ffn=config.get("shared_expert_intermediate_size") or shared * ffn,
-        dense_layers=tuple(int(layer) for layer in layers),
-    )
-
-
-def _latent(config: Mapping[str, Any]) -> LatentAttention | None:
-    if not config.get("kv_lora_rank"):
-        return None
-    values = {name: _first(config, (name,), 0) for name in _LATENT}
-    return LatentAttention(**values)
+        findings = [Finding(one.path, one.message, file=str(path), line=1) for one in error.findings]
+        raise SpecError(findings) from error
+    return model, unknown, effectless

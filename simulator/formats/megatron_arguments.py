@@ -195,7 +195,8 @@ def _latent(fields: Fields, found: Foreign) -> None:
     if fields.flag("multi-latent-attention") and found.get("model.hidden"):
         found.set("model.latent_attention", sizes)
         found.set("model.head_dim", sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"])
-    found.set("model.multi_token_prediction_layers", fields.whole("mtp-num-layers"))
+    if fields.whole("mtp-num-layers", 0):
+        fields.cannot("mtp-num-layers", "layers that predict further tokens are not simulated")
 
 
 def _parallelism(fields: Fields, found: Foreign) -> None:
