@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+#: Launches whose noise is drawn at a time: what is worked on stays in the cache.
+_ROWS_AT_ONCE: Final = 64
 
 
 class Costs(dict[Segment, SegmentCost]):
@@ -188,13 +192,16 @@ class Setting:
         result = np.ones((len(kernels), len(ranks)), dtype=np.float32)
         for noise in noises:
             draw = generator(self.scenario.run.seed, f"noise:{resource}", noise.stream, stage, step)
-            block = draw.standard_normal(result.shape, dtype=np.float32)
             cv = (noise.cv / np.sqrt(np.maximum(kernels, 1))[:, None]).astype(np.float32)
             mask = np.isin(ranks, noise.targets)
-            if mask.all():
-                result *= kernel_noise(cv, block)
-            else:
-                result[:, mask] *= kernel_noise(cv, block[:, mask])
+            for start in range(0, len(kernels), _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                here = result[rows]
+                factors = kernel_noise(cv[rows], draw.standard_normal(here.shape, dtype=np.float32))
+                if mask.all():
+                    here *= factors
+                else:
+                    here[:, mask] *= factors[:, mask]
         return result  # type: ignore[return-value]  # half the memory of doubles, and drawn twice as fast
 
     def noise_of_rank(self, resource: Resource, rank: int, step: int) -> Floats | None:

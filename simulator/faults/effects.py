@@ -87,9 +87,11 @@ Effect: TypeAlias = Factor | Pause | Noise | Traffic
 
 
 def kernel_noise(cv: float | NDArray[Any], draw: NDArray[Any]) -> NDArray[Any]:
-    """Log-normal factors with mean 1 and coefficient of variation `cv` from standard normal draws.
+    """Log-normal factors with mean 1 and coefficient of variation `cv`, in place of standard normal draws.
 
     n independent kernels of one size add up to a spread of cv / sqrt(n): callers divide.
     """
     variance = np.log1p(np.square(cv))
-    return np.asarray(np.exp(np.sqrt(variance) * draw - variance / 2))
+    draw *= np.sqrt(variance)
+    draw -= variance / 2
+    return np.exp(draw, out=draw)

@@ -79,9 +79,12 @@ class NodeRouter:
         node, network = self.node, self.network
         (from_node, a), (to_node, b) = np.divmod(src, node.gpus), np.divmod(dst, node.gpus)
         here = (from_node == to_node)[:, None]
-        within = np.where(here, self.inside.between_gpus.links(from_node, a, b), NONE)
+        some = here.any()
+        within = []
+        if some or not node.nics:
+            within = [np.where(here, self.inside.between_gpus.links(from_node, a, b), NONE)]
         if here.all() or not node.nics:
-            return pack([within])
+            return pack(within)
         own = node.nics_of_gpu[:, channel % node.nics_of_gpu.shape[1]]
         arrives, leaves, ways = own[b], own[a], self.inside.to_nic
         if self.exits is not None:
@@ -94,5 +97,7 @@ class NodeRouter:
         ports = from_node * node.nics + leaves, to_node * node.nics + arrives
         flow = flow_keys(self.seed, *ports, channel)
         between = network.ways(*ports, flow)
-        pieces = [np.where(here, NONE, piece.reshape(len(src), -1)) for piece in (out, *between, back)]
-        return pack([within, *pieces])
+        pieces = [piece.reshape(len(src), -1) for piece in (out, *between, back)]
+        if some:
+            pieces = [np.where(here, NONE, piece) for piece in pieces]
+        return pack([*within, *pieces])

@@ -148,6 +148,10 @@ def joined(loads: list[Load]) -> Load:
 def merged(groups: Groups, load: Load) -> Load:
     """Each (group, link) once, in order."""
     group, link, weight = load
+    if groups.count == 1:
+        total = np.bincount(link, weights=weight)
+        unique = np.flatnonzero(total)
+        return np.zeros_like(unique), unique, total[unique]
     key = group * groups.fabric.n_links + link
     if groups.count * groups.fabric.n_links <= _DENSE * len(key):  # counting is faster than sorting
         unique = np.flatnonzero(np.bincount(key))

@@ -100,7 +100,8 @@ def plan(
     `constants`: of the transport, in place of the bundled ones of this generation.
     Raises SpecError for unknown names, a GPU twice, a negative size.
     """
-    members = np.asarray(gpus if isinstance(gpus, np.ndarray) else list(gpus), dtype=np.int64)
+    members = np.arange(gpus.start, gpus.stop, gpus.step) if isinstance(gpus, range) else np.asarray(gpus)
+    members = members.astype(np.int64, copy=False)
     _check(fabric, members, size_bytes)
     shapes = _shapes(fabric, kind, members, algorithm, bare=size_bytes <= LATENCY_BOUND_BYTES)
     if protocol == "auto":
@@ -128,10 +129,10 @@ def _check(fabric: Fabric, gpus: Ints, size_bytes: float) -> None:
         raise SpecError.of("size", f"{size_bytes!r}: expected 0 bytes or more")
     if not len(gpus):
         raise SpecError.of("group", "no GPUs: expected 1 or more")
-    if len(np.unique(gpus)) < len(gpus):
-        raise SpecError.of("group", "a GPU stands in the group twice")
     if gpus.max() >= fabric.n_gpus or gpus.min() < 0:
         raise SpecError.of("group", f"GPU {gpus.max()}: expected 0 to {fabric.n_gpus - 1}")
+    if np.bincount(gpus).max() > 1:
+        raise SpecError.of("group", "a GPU stands in the group twice")
 
 
 def _shapes(fabric: Fabric, kind: str, gpus: Ints, algorithm: str, *, bare: bool) -> list[_Shape]:
