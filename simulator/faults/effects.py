@@ -94,4 +94,5 @@ def kernel_noise(cv: float | NDArray[Any], draw: NDArray[Any]) -> NDArray[Any]:
     variance = np.log1p(np.square(cv))
     draw *= np.sqrt(variance)
     draw -= variance / 2
-    return np.exp(draw, out=draw)
+    np.exp(draw, out=draw)
+    return draw

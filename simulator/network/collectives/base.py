@@ -150,8 +150,8 @@ def merged(groups: Groups, load: Load) -> Load:
     group, link, weight = load
     if groups.count == 1:
         total = np.bincount(link, weights=weight)
-        unique = np.flatnonzero(total)
-        return np.zeros_like(unique), unique, total[unique]
+        only: Ints = np.flatnonzero(total).astype(np.int64, copy=False)
+        return np.zeros_like(only), only, np.asarray(total[only], np.float64)
     key = group * groups.fabric.n_links + link
     if groups.count * groups.fabric.n_links <= _DENSE * len(key):  # counting is faster than sorting
         unique = np.flatnonzero(np.bincount(key))

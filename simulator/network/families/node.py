@@ -160,7 +160,7 @@ class WayTable:
         """Link numbers of the ways a -> b within each `node`, shape (m, width), -1 where over."""
         pair = a * self.base.shape[1] + b  # rows of a table are taken faster than by two indices
         width = self.base.shape[2]
-        links = self.stride.reshape(-1, width).take(pair, axis=0)
+        links: Ints = self.stride.reshape(-1, width).take(pair, axis=0)
         links *= node[:, None]
         links += self.base.reshape(-1, width).take(pair, axis=0)
         return links
