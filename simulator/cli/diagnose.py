@@ -38,6 +38,9 @@ def command(
         str | None,
         typer.Option("--worth", help="Scenarios: remove causes too by single, cumulative or shapley."),
     ] = None,
+    with_acceptance: Annotated[
+        bool, typer.Option("--with-acceptance", help="Scenarios: find the layer that acceptance cannot see.")
+    ] = False,
     allow_oom: AllowOom = False,
     model: Annotated[str | None, typer.Option(help="Traces: the model, for MFU.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Traces: the GPU, for MFU.")] = None,
@@ -56,6 +59,8 @@ def command(
     if worth_by is not None:
         check_worth(worth_by, target)
     check_options(target, settings, {"--model": model, "--gpu": gpu, "--tokens-per-step": tokens_per_step})
+    if with_acceptance:
+        check_runs_again("--with-acceptance", target)
     priced: Worth | None = None
     if is_trace(target):
         from simulator.study.trace_diagnosis import diagnose_traces
@@ -72,6 +77,14 @@ def command(
         assert priced is not None
         plain["worth"] = priced.to_dict()
         text += "\n\n" + worth_table(priced)
+    if with_acceptance:
+        from simulator.report.acceptance_table import elimination
+        from simulator.study.acceptance_layers import eliminate
+        from simulator.study.simulate import load
+
+        layers = eliminate(load(target, dict(overrides(settings))), result=found.result)
+        plain["with_acceptance"] = layers.to_dict()
+        text += "\n\n" + elimination(layers)
     if as_json:
         print_json(plain)
     else:
@@ -121,8 +134,15 @@ def check_worth(method: str, target: str) -> None:
 
     if method not in METHODS:
         raise SpecError.of("--worth", f"'{method}': expected one of {', '.join(METHODS)}")
+    check_runs_again("--worth", target)
+
+
+def check_runs_again(option: str, target: str) -> None:
+    """Raise SpecError for what is no scenario."""
+    from simulator.errors import SpecError
+
     if is_trace(target) or is_saved_run(target):
-        raise SpecError.of("--worth", f"'{target}': expected a scenario; nothing else can run again")
+        raise SpecError.of(option, f"'{target}': expected a scenario; nothing else can run again")
 
 
 def is_trace(target: str) -> bool:

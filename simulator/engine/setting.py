@@ -278,13 +278,19 @@ def _gpus(scenario: Scenario, node_of_rank: Ints) -> tuple[tuple[Gpu, ...], Ints
 
 
 def effects_of(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> tuple[Effect, ...]:
-    found: list[Effect] = []
+    """What all faults do; raises SpecError for places that the cluster does not have."""
+    return tuple(effect for one in effects_by_fault(scenario, mesh, fabric, place) for effect in one)
+
+
+def effects_by_fault(scenario: Scenario, mesh: Mesh, fabric: Fabric, place: Ints) -> list[tuple[Effect, ...]]:
+    """What each fault does, in the order of the scenario."""
+    found = []
     for number, fault in enumerate(scenario.faults):
         context = Context(
             mesh.ranks, fabric.node_of[place], fabric, scenario.run.steps, scenario.run.seed, number
         )
         try:
-            found.extend(effects(fault, context))
+            found.append(effects(fault, context))
         except SpecError as error:
             raise SpecError([finding.under(f"faults[{number}]") for finding in error.findings]) from error
-    return tuple(found)
+    return found

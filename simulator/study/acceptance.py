@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simulator.engine import build_setting, events
 from simulator.engine.fold import fold
-from simulator.engine.setting import Setting, effects_of
+from simulator.engine.setting import Setting, effects_by_fault
 from simulator.errors import SpecError
 from simulator.faults import Effect, Factor, Resource, Traffic, Window
 from simulator.hardware import kernel_cost
@@ -158,7 +158,9 @@ def present(effects: Iterable[Effect]) -> list[Effect]:
     """
     found: list[Effect] = []
     for effect in effects:
-        if isinstance(effect, Traffic) or (isinstance(effect, Factor) and effect.resource in _HARDWARE):
+        if isinstance(effect, Traffic) or (
+            isinstance(effect, Factor) and effect.resource in _HARDWARE and effect.factor != 1.0
+        ):
             windows = tuple(
                 Window(0, np.inf, in_steps=True) if window.in_steps else window
                 for window in effect.windows
@@ -167,6 +169,15 @@ def present(effects: Iterable[Effect]) -> list[Effect]:
             if windows:
                 found.append(replace(effect, windows=windows))
     return found
+
+
+def effects_on_cluster(scenario: Scenario) -> tuple[Fabric, list[tuple[Effect, ...]], Ints]:
+    """The scenario's fabric, what each of its faults does there, and the GPU of each rank."""
+    cluster = scenario.cluster
+    fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
+    mesh = build_mesh(scenario.parallelism, int((fabric.node_of == 0).sum()))
+    place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
+    return fabric, effects_by_fault(scenario, mesh, fabric, place), place
 
 
 @dataclass(eq=False)
@@ -179,13 +190,8 @@ class _Bench:
     effects: list[Effect] = field(init=False)  # places are GPUs
 
     def __post_init__(self) -> None:
-        scenario, cluster = self.scenario, self.scenario.cluster
-        self.fabric = fabrics.build(cluster.topology, cluster.gpus, cluster.gpu, seed=scenario.run.seed)
-        mesh = build_mesh(scenario.parallelism, int((self.fabric.node_of == 0).sum()))
-        place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
-        self.effects = [
-            _moved(effect, place) for effect in present(effects_of(scenario, mesh, self.fabric, place))
-        ]
+        self.fabric, by_fault, place = effects_on_cluster(self.scenario)
+        self.effects = [_moved(effect, place) for one in by_fault for effect in present(one)]
         sizes = np.bincount(self.fabric.node_of)
         self.per_node = int(sizes.max())
         whole = np.flatnonzero(sizes == self.per_node)  # a node that is only partly used sits groups out
