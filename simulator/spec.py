@@ -231,7 +231,7 @@ class Parallelism:
     sharding: Literal["ddp", "zero-1", "zero-2", "zero-3", "fsdp", "hsdp"] = "ddp"
     shard_group: int = 0  # hsdp: ranks that share one copy; 0: a node's
     reshard_after_forward: bool = True
-    cp_kind: Literal["ring", "all-to-all"] = "ring"
+    cp_kind: str = "ring"  # registered in model/context_parallel.py
     order: tuple[str, ...] = ("tp", "cp", "ep", "dp", "pp")  # fastest first
     rank_map: tuple[int, ...] = ()  # rank -> GPU; () the identity
 

@@ -11,6 +11,7 @@ from small import scenario
 
 from simulator.model import model_blocks
 from simulator.model.blocks import Run
+from simulator.model.context_parallel import ways
 from simulator.model.flops import flops_per_token, parameters
 from simulator.model.shapes import attention_tensors
 from simulator.spec import Scenario, Transformer
@@ -52,7 +53,8 @@ def _products(model: Transformer, sequence_length: int) -> float:
 @given(
     name=st.sampled_from(sorted(MODELS)),
     tp=st.sampled_from([1, 2, 4, 8]),
-    cp=st.sampled_from([1, 2]),
+    cp=st.sampled_from([1, 2, 4]),
+    cp_kind=st.sampled_from(sorted(ways())),
     ep=st.sampled_from([1, 2]),
     split=st.sampled_from([0, 1, 2]),
     sequence_parallel=st.booleans(),
@@ -62,10 +64,14 @@ def _products(model: Transformer, sequence_length: int) -> float:
 )
 @settings(max_examples=80, deadline=None)
 def test_all_layouts_count_the_same_flops(
-    name: str, tp: int, cp: int, ep: int, split: int, sequence_parallel: bool, recompute: str,
+    name: str, tp: int, cp: int, cp_kind: str, ep: int, split: int, sequence_parallel: bool, recompute: str,
     attention: str, precision: str,
 ) -> None:  # fmt: skip
-    layout = {"tp": tp, "cp": cp, "sequence_parallel": sequence_parallel}
+    if cp > 1 and cp_kind == "ring" and attention == "unfused":
+        attention = "flash2"  # a ring needs fused kernels
+    if cp_kind == "all-to-all" and 16 // tp % cp:
+        tp = 16 // cp
+    layout: dict[str, Any] = {"tp": tp, "cp": cp, "cp_kind": cp_kind, "sequence_parallel": sequence_parallel}
     if "experts" in MODELS[name]:
         layout |= {"ep": ep, "expert_tp": split if tp % max(1, split) == 0 else 0}
     made = scenario(

@@ -220,7 +220,7 @@ def _parallelism(fields: Fields, found: Foreign) -> None:
         found.set("parallelism.virtual_stages", virtual)
         found.set("parallelism.schedule", "interleaved-1f1b")
     _uneven(fields, found, ends, pp * (virtual or 1))
-    kinds = {"p2p": "ring", "a2a": "all-to-all", "allgather": "ring"}
+    kinds = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
     found.set("parallelism.cp_kind", fields.choice("cp-comm-type", kinds))
     if fields.flag("use-tp-pp-dp-mapping"):
         found.set("parallelism.order", ["tp", "cp", "ep", "pp", "dp"])

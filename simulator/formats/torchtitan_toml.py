@@ -126,8 +126,10 @@ def _parallelism(fields: Fields, found: Foreign) -> None:
         found.set(f"parallelism.{axis}", degree)
     if (degrees["tp"] or 1) > 1:  # torchtitan's tensor parallelism always splits the sequence too
         found.set("parallelism.sequence_parallel", True)
-    rotate = {"allgather": "ring", "alltoall": "ring"}
-    found.set("parallelism.cp_kind", fields.choice("parallelism.context_parallel_rotate_method", rotate))
+    rotate = {"allgather": "all-gather", "alltoall": "ring"}
+    kind = fields.choice("parallelism.context_parallel_rotate_method", rotate)
+    if (degrees["cp"] or 1) > 1:
+        found.set("parallelism.cp_kind", kind or "all-gather")
     _sharding(fields, found)
     kinds = {"always": True, "never": False, "default": (degrees["pp"] or 1) == 1}
     reshard = fields.choice("parallelism.fsdp_reshard_after_forward", kinds)

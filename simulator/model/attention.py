@@ -1,10 +1,10 @@
-"""The attention core: scores, softmax and context, fused or not, and context parallelism around it."""
+"""The attention core: scores, softmax and context, fused or not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.model.blocks import Exchange, Kernel, Piece, Run
+from simulator.model.blocks import Kernel
 from simulator.model.context import Context
 from simulator.model.flops import keys_of_layer
 
@@ -42,20 +42,15 @@ def core(context: Context, layer: int) -> Core:
     return Core(heads, kv_heads, query, keys, model.head_dim, value)
 
 
-def _fused(context: Context, sizes: Core, way: str) -> tuple[Kernel, ...]:
+def fused(context: Context, sizes: Core, way: str, *, causal: bool | None = None) -> tuple[Kernel, ...]:
+    """Fused kernels of these sizes; `causal`: the mask hides half of the scores (None: unless a window does)."""
     name = context.attention
     products = 1.0 if way == "forward" else _BACKWARD_PRODUCTS
     whole = 2.0 * context.batch * sizes.heads * sizes.query * sizes.keys * (sizes.width + sizes.value_width)
-    windowed = sizes.keys < context.sequence
-    executed = whole * (1.0 if name in _WHOLE_SQUARE or windowed else 0.5)
-    operands = (
-        context.batch
-        * sizes.query
-        * (
-            sizes.heads * (sizes.width + sizes.value_width)
-            + sizes.kv_heads * (sizes.width + sizes.value_width)
-        )
-    )
+    halved = sizes.keys >= context.sequence if causal is None else causal
+    executed = whole * (0.5 if halved and name not in _WHOLE_SQUARE else 1.0)
+    rows = sizes.heads * sizes.query + sizes.kv_heads * max(sizes.query, sizes.keys)
+    operands = context.batch * rows * (sizes.width + sizes.value_width)
     precision = "bf16" if context.precision.startswith("fp8") else context.precision
     counted = whole * (1.0 if way == "forward" else 2.0)
     return (
@@ -117,7 +112,7 @@ def _unfused(context: Context, sizes: Core, way: str) -> tuple[Kernel, ...]:
 def kernels(context: Context, layer: int, way: str) -> tuple[Kernel, ...]:
     """The core's kernels, "forward" or "backward"."""
     sizes = core(context, layer)
-    return _fused(context, sizes, way) if context.attention else _unfused(context, sizes, way)
+    return fused(context, sizes, way) if context.attention else _unfused(context, sizes, way)
 
 
 def recomputed(context: Context, layer: int) -> tuple[Kernel, ...]:
@@ -134,37 +129,3 @@ def without_count(kernels_: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         )
         for one in kernels_
     )  # fmt: skip
-
-
-def forward_pieces(context: Context, layer: int) -> list[Piece]:
-    """The core with what context parallelism exchanges around it."""
-    return _with_context(context, Run(kernels(context, layer, "forward")), "forward")
-
-
-def backward_pieces(context: Context, layer: int) -> list[Piece]:
-    """The same of the backward."""
-    return _with_context(context, Run(kernels(context, layer, "backward"), "input"), "input")
-
-
-def _with_context(context: Context, run: Run, part: str) -> list[Piece]:
-    model, parallelism = context.model, context.parallelism
-    cp = parallelism.cp
-    if cp == 1:
-        return [run]
-    tokens, width = context.tokens, model.head_dim * context.bytes / parallelism.tp
-    keys_values = 2.0 * tokens * model.kv_heads * width
-    if parallelism.cp_kind == "all-to-all":  # (Jacobs et al. 2023, DeepSpeed-Ulysses, arXiv:2309.14509)
-        everything = tokens * (model.heads + 2 * model.kv_heads) * width
-        output = float(tokens * model.heads * width)
-        sizes = (everything, output) if part == "forward" else (output, everything)
-        return [
-            Exchange("all-to-all", "cp", sizes[0], False, part),  # type: ignore[arg-type]
-            run,
-            Exchange("all-to-all", "cp", sizes[1], False, part),  # type: ignore[arg-type]
-        ]
-    # ring: blocks of keys and values pass by while others are worked on (Liu et al. 2023, arXiv:2310.01889)
-    pieces: list[Piece] = [Exchange("all-gather", "cp", keys_values * cp, True, part)]  # type: ignore[arg-type]
-    pieces.append(run)
-    if part != "forward":
-        pieces.append(Exchange("reduce-scatter", "cp", keys_values * cp, False, "input"))
-    return pieces

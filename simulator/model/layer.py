@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.model import attention, experts, projections
+from simulator.model import attention, context_parallel, experts, projections
 from simulator.model.activations import layer_bytes
 from simulator.model.attention import without_count
 from simulator.model.blocks import Block, Exchange, Kernel, Parameter, Piece, Run
@@ -116,7 +116,7 @@ class LayerBuilder:
         closing = (norm, residual) if self.after else (residual,)
         return [
             *projections.forward_pieces(context, self.attention_in, (*self._small(), norm), layout),
-            *attention.forward_pieces(context, self.layer),
+            *context_parallel.pieces(context, self.layer, "forward"),
             Run((forward(context, self.attention_out),)),
             *after(context),
             Run((*closing, *((norm,) if self.norms > 1 else ()))),
@@ -180,7 +180,7 @@ class LayerBuilder:
                 (*reversed(self.norm2), *done[0]),
             ),
             *row_backward(context, [self.attention_out]),
-            *attention.backward_pieces(context, self.layer),
+            *context_parallel.pieces(context, self.layer, "input"),
             Run((layout,), "input", tuple(reversed(self.inner_norms))),
             *projections.backward_pieces(context, self.attention_in),
             Run((norm_grad,), "input", tuple(reversed(self.norm1))),

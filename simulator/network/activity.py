@@ -57,4 +57,5 @@ BUS_FACTORS: Final[Mapping[str, Callable[[int], float]]] = {
     "all-to-all": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1.0,
     "send-recv": lambda n: 1.0,
+    "ring-shift": lambda n: 1.0,
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from simulator.errors import Finding, SpecError, nearest
 from simulator.hardware import stacks
 from simulator.model.context import ATTENTION
+from simulator.model.context_parallel import ways
 from simulator.model.optimizer import FORMS
 from simulator.network.collectives import algorithms
 from simulator.parallel.mesh import build_mesh
@@ -114,6 +115,7 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
             f"{parallelism.expert_tp}: does not divide tp ({parallelism.tp})",
         )
     yield from _imbalance(scenario, model)
+    yield from _context_parallel(scenario, model)
     if parallelism.ep > 1:
         if model.experts is None:
             yield Finding("parallelism.ep", f"{parallelism.ep}: the model has no experts")
@@ -145,6 +147,26 @@ def _imbalance(scenario: Scenario, model: Transformer) -> Iterator[Finding]:
         expected = f"at most parallelism.ep ({ep})"
     if expected:
         yield Finding("batch.expert_imbalance", f"{imbalance:g}: expected {expected}")
+
+
+def _context_parallel(scenario: Scenario, model: Transformer) -> Iterator[Finding]:
+    parallelism, length = scenario.parallelism, scenario.batch.sequence_length
+    cp, kind = parallelism.cp, parallelism.cp_kind
+    if kind not in ways():
+        yield Finding("parallelism.cp_kind", f"'{kind}': no such way{nearest(kind, ways())}")
+    if cp == 1:
+        return
+    heads = model.heads // parallelism.tp
+    if kind == "all-to-all" and heads % cp:
+        yield Finding(
+            "parallelism.cp", f"{cp}: does not divide the heads of a TP rank ({heads}), as all-to-all needs"
+        )
+    if kind == "ring" and length % (2 * cp):
+        yield Finding(
+            "batch.sequence_length", f"{length}: expected a multiple of 2 x cp ({2 * cp}), as ring needs"
+        )
+    if kind == "ring" and scenario.software.attention == "unfused":
+        yield Finding("software.attention", "'unfused': expected fused attention, as ring needs")
 
 
 def _precision(scenario: Scenario) -> Iterator[Finding]:

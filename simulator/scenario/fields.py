@@ -66,7 +66,7 @@ class ParallelismFields(Section):
     sharding: str = Field("ddp", description="ddp, zero-1, zero-2, zero-3, fsdp or hsdp")
     shard_group: Whole = Field(0, description="hsdp: ranks that share one copy; 0: a node's")
     reshard_after_forward: bool = Field(True, description="fsdp: free parameters after the forward")
-    cp_kind: Literal["ring", "all-to-all"] = Field("ring", description="how context parallelism exchanges")
+    cp_kind: str = Field("ring", description="context parallelism by ring, all-gather or all-to-all")
     order: list[str] = Field(["tp", "cp", "ep", "dp", "pp"], description="axes, fastest first")
     rank_map: list[Whole] | str = Field(
         [], description="GPU of each rank, or a file with one number a line; none: rank r on GPU r"

@@ -232,7 +232,7 @@ def llama3() -> Iterator[Task]:
             "model": "llama-3.1-405b",
             "cluster": {"topology": "llama3-roce-24k", "gpus": gpus, "gpu": "h100-sxm"},
             "parallelism": {
-                "tp": tp, "cp": cp, "pp": pp, "dp": dp, "sequence_parallel": True,
+                "tp": tp, "cp": cp, "pp": pp, "dp": dp, "sequence_parallel": True, "cp_kind": "all-gather",
                 "schedule": "interleaved-1f1b", "virtual_stages": virtual,
                 "layers_per_stage": _stage_layers(126, pp * virtual), "sharding": "zero-1",
             },
