@@ -77,12 +77,10 @@ def meshes(draw: st.DrawFn) -> dict[str, Any]:
     tp = draw(st.sampled_from([1, 2, 8]))
     pp = draw(st.sampled_from([p for p in (1, 2, 4) if 8 * nodes % (tp * p) == 0]))
     dp = 8 * nodes // tp // pp
-    schedule = draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-v"])) if pp > 1 else "1f1b"
-    if schedule == "zb-v" and pp == 4:
-        schedule = "1f1b"
-    micro_batches = draw(st.sampled_from([1, 3]))
+    schedule = draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe"])) if pp > 1 else "1f1b"
+    micro_batches = 2 * pp if schedule == "dualpipe" else draw(st.sampled_from([1, 3]))
     return {
-        "model": TINY,
+        "model": TINY if schedule != "zb-v" else {**TINY, "layers": 8},
         "cluster": {"topology": "dgx-a100", "gpus": 8 * nodes},
         "batch": {"sequence_length": 512, "micro_batch": 2, "global_batch": 2 * dp * micro_batches},
         "parallelism": {

@@ -42,7 +42,9 @@ def stage_blocks(scenario: Scenario) -> tuple[tuple[tuple[Block, ...], ...], ...
     virtual = plan.virtual_stages or parallelism.virtual_stages
     sizes = parallelism.layers_per_stage
     if isinstance(model, Transformer):
-        blocks = model_blocks(scenario, split_layers(model.layers, parallelism.pp * virtual, sizes))
+        blocks = model_blocks(
+            scenario, split_layers(model.layers, plan.parts(parallelism.pp, virtual), sizes)
+        )
     else:
         blocks = model_blocks(scenario)
     return assign(blocks, plan, parallelism.pp, virtual, sizes)
@@ -52,7 +54,7 @@ def assign(
     blocks: Sequence[Block], schedule: Schedule, stages: int, virtual_stages: int, sizes: tuple[int, ...]
 ) -> tuple[tuple[tuple[Block, ...], ...], ...]:
     """Blocks by [stage][chunk]. What comes before the first layer stands with it, what follows the last too."""
-    parts = stages * virtual_stages
+    parts = schedule.parts(stages, virtual_stages)
     places = [i for i, block in enumerate(blocks) if block.kind == "layer"]
     counts = split_layers(len(places), parts, sizes)
     edges, taken = [0], 0
@@ -63,7 +65,7 @@ def assign(
     in_order = [tuple(blocks[a:b]) for a, b in itertools.pairwise(edges)]
     return tuple(
         tuple(
-            in_order[schedule.position(stage, chunk, stages, virtual_stages)]
+            in_order[schedule.position(stage, chunk, stages, virtual_stages) % parts]
             for chunk in range(virtual_stages)
         )
         for stage in range(stages)

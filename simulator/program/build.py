@@ -31,7 +31,7 @@ from simulator.program.instructions import (
     Send,
     Wait,
 )
-from simulator.program.passes import backward, forward
+from simulator.program.passes import Pass, backward, forward, run, run_beside
 from simulator.spec import LayerList, Scenario
 from simulator.timeline import DeviceKind, HostKind
 
@@ -72,14 +72,20 @@ class _RoleBuilder:
         actions = self.plan.order(
             self.stage, len(self.chunks), self.scenario.micro_batches, len(self.chunks[0])
         )
-        for action, following in zip(actions, (*actions[1:], None), strict=True):
-            self._post(action)
-            if following is not None and self.plan.overlaps_p2p:
-                self._post(following)
+        policy.last = {action.chunk: action.micro_batch for action in actions if action.kind in ("B", "W")}
+        turns = _turns(actions)
+        for turn, following in zip(turns, (*turns[1:], ()), strict=True):
+            for action in (*turn, *(following if self.plan.overlaps_p2p else ())):
+                self._post(action)
             self._settle_sends()
-            _ACTIONS[action.kind](self, policy, action)
+            passes = [_ACTIONS[action.kind](self, policy, action) for action in turn]
+            if len(passes) > 1:
+                run_beside(self.emit, *passes)
+            else:
+                run(self.emit, passes[0])
         self._settle_sends()
         self._tied_embeddings()
+        self._mirrored()
         policy.before_optimizer()
         self._optimizer(policy)
         policy.after_optimizer()
@@ -93,46 +99,49 @@ class _RoleBuilder:
     def _position(self, stage: int, chunk: int) -> int:
         return self.plan.position(stage, chunk, len(self.chunks), len(self.chunks[0]))
 
-    def _neighbour(self, position: int) -> tuple[int, int] | None:
-        """(stage, chunk) that has the part `position` of the model; None outside it."""
-        for stage, chunks in enumerate(self.chunks):
-            for chunk in range(len(chunks)):
-                if self._position(stage, chunk) == position:
-                    return stage, chunk
-        return None
+    def _place(self, position: int) -> tuple[int, int]:
+        """(stage, chunk) that has a position."""
+        return next(
+            (stage, chunk)
+            for stage, chunks in enumerate(self.chunks)
+            for chunk in range(len(chunks))
+            if self._position(stage, chunk) == position
+        )
 
     # ------------------------------------------------------------------------------------- passes
 
-    def forward(self, policy: GradientPolicy, action: Action) -> None:
+    def forward(self, policy: GradientPolicy, action: Action) -> Pass:
         blocks = self.chunks[self.stage][action.chunk]
         position = self._position(self.stage, action.chunk)
-        if position == 0:
+        before, after = self._neighbours(position)
+        if before is None:
             self._next_batch()
         else:
             self._received(action)
         for place, block in enumerate(blocks):
             policy.before_forward(action.chunk, place, action.micro_batch)
-            forward(self.emit, (block,), action.micro_batch, self._stack)
+            yield from forward(self.emit, (block,), action.micro_batch, self._stack)
             policy.after_forward(action.chunk, place, action.micro_batch)
-        self._send(position, position + 1, "forward", action.micro_batch)
+        self._send(position, after, "forward", action.micro_batch)
 
-    def backward(self, policy: GradientPolicy, action: Action) -> None:
-        self._backward(policy, action, frozenset({"recompute", "input", "weight"}))
+    def backward(self, policy: GradientPolicy, action: Action) -> Pass:
+        return self._backward(policy, action, frozenset({"recompute", "input", "weight"}))
 
-    def input_backward(self, policy: GradientPolicy, action: Action) -> None:
-        self._backward(policy, action, frozenset({"recompute", "input"}))
+    def input_backward(self, policy: GradientPolicy, action: Action) -> Pass:
+        return self._backward(policy, action, frozenset({"recompute", "input"}))
 
-    def weight_backward(self, policy: GradientPolicy, action: Action) -> None:
-        self._backward(policy, action, frozenset({"weight"}))
+    def weight_backward(self, policy: GradientPolicy, action: Action) -> Pass:
+        return self._backward(policy, action, frozenset({"weight"}))
 
-    def _backward(self, policy: GradientPolicy, action: Action, parts: frozenset[str]) -> None:
+    def _backward(self, policy: GradientPolicy, action: Action, parts: frozenset[str]) -> Pass:
         blocks = self.chunks[self.stage][action.chunk]
         position = self._position(self.stage, action.chunk)
         if "input" in parts:
             self._received(action)
         for place in reversed(range(len(blocks))):
-            policy.before_backward(action.chunk, place, action.micro_batch)
-            backward(
+            if "input" in parts:  # the weights' part needs no weights
+                policy.before_backward(action.chunk, place, action.micro_batch)
+            yield from backward(
                 self.emit,
                 (blocks[place],),
                 action.micro_batch,
@@ -140,9 +149,12 @@ class _RoleBuilder:
                 parts=parts,
                 ready=partial(_ready, policy, action, place),
             )
-            policy.after_backward(action.chunk, place, action.micro_batch)
+            if "weight" in parts:
+                policy.after_backward(action.chunk, place, action.micro_batch)
+            else:
+                policy.after_input_backward(action.chunk, place, action.micro_batch)
         if "input" in parts:
-            self._send(position, position - 1, "backward", action.micro_batch)
+            self._send(position, self._neighbours(position)[0], "backward", action.micro_batch)
 
     def _next_batch(self) -> None:
         loader = self.scenario.dataloader
@@ -161,15 +173,28 @@ class _RoleBuilder:
     # ----------------------------------------------------------------------------------- transfers
 
     def _boundary_bytes(self, position: int) -> float:
-        stage_chunk = self._neighbour(position)
-        assert stage_chunk is not None
-        return self.chunks[stage_chunk[0]][stage_chunk[1]][-1].boundary_bytes
+        stage, chunk = self._place(position)
+        return self.chunks[stage][chunk][-1].boundary_bytes
 
-    def _send(self, here: int, there: int, way: str, micro_batch: int) -> None:
-        other = self._neighbour(there)
-        if other is None or other[0] == self.stage:
+    def _neighbours(self, position: int) -> tuple[int | None, int | None]:
+        return self.plan.neighbours(position, len(self.chunks), len(self.chunks[0]))
+
+    def _stream(self, what: str, way: str, peer: int) -> str:
+        """One stream a direction and peer: transfers with one peer never wait for those with another.
+
+        (PyTorch's process groups keep a stream for each pair of ranks that send to each other.)
+        """
+        further = (way == "forward") == (what == "send")  # down the stages, as without a V or two copies
+        usual = (self.stage + (1 if further else -1)) % len(self.chunks)
+        return f"pp-{what}-{way}" + ("" if peer == usual else f"-{peer}")
+
+    def _send(self, here: int, there: int | None, way: str, micro_batch: int) -> None:
+        if there is None:
             return
-        stream = f"pp-send-{way}"
+        other = self._place(there)
+        if other[0] == self.stage:
+            return
+        stream = self._stream("send", way, other[0])
         self.emit.order("compute", stream)
         size = self._boundary_bytes(min(here, there))
         self.emit.add(Send(other[0], size, stream, f"{way} {here}-{there}", micro_batch))
@@ -188,11 +213,14 @@ class _RoleBuilder:
         if action in self.posted or action.kind == "W":
             return
         here = self._position(self.stage, action.chunk)
-        way, there = ("forward", here - 1) if action.kind == "F" else ("backward", here + 1)
-        other = self._neighbour(there)
-        if other is None or other[0] == self.stage:
+        before, after = self._neighbours(here)
+        way, there = ("forward", before) if action.kind == "F" else ("backward", after)
+        if there is None:
             return
-        stream = f"pp-recv-{way}"
+        other = self._place(there)
+        if other[0] == self.stage:
+            return
+        stream = self._stream("recv", way, other[0])
         size = self._boundary_bytes(min(here, there))
         self.emit.order("compute", stream)
         self.emit.add(Recv(other[0], size, stream, f"{way} {there}-{here}", action.micro_batch))
@@ -236,8 +264,8 @@ class _RoleBuilder:
         An all-reduce of two ranks: each sends its whole gradient once, in two halves.
         """
         model, last = self.scenario.model, len(self.chunks) - 1
-        if isinstance(model, LayerList) or not model.tied_embeddings or not last:
-            return
+        if isinstance(model, LayerList) or not model.tied_embeddings or not last or self.plan.copies > 1:
+            return  # where the model stands twice, `_mirrored` adds up these gradients too
         if self.stage not in (0, last):
             return
         other = last - self.stage
@@ -250,6 +278,30 @@ class _RoleBuilder:
         self.emit.add(Recv(other, size, "embedding-recv", there))
         self.emit.order("embedding-send", "compute")
         self.emit.order("embedding-recv", "compute")
+
+    def _mirrored(self) -> None:
+        """Where the model stands twice, stages that hold the same parts add up their gradients.
+
+        An all-reduce of two ranks: each sends its gradients once (of a shard, if they were reduce-scattered).
+        """
+        if self.plan.copies == 1:
+            return
+        other = len(self.chunks) - 1 - self.stage
+        mesh, sharded = self.mesh, self.scenario.parallelism.sharding != "ddp"
+        numel = 0.0
+        for block in (block for blocks in self.chunks[self.stage] for block in blocks):
+            for parameter in block.parameters:
+                group = "expert-dp" if parameter.expert else "dp"
+                numel += parameter.numel / (mesh.size(group) if sharded else 1)
+        size = numel * DTYPE_BYTES[self.scenario.software.gradient_dtype]
+        first, second = sorted((self.stage, other))
+        tags = (f"gradients {first}-{second}", f"gradients {second}-{first}")
+        here, there = tags if self.stage == first else tags[::-1]
+        self.emit.order("compute", "mirror-send")
+        self.emit.order("compute", "mirror-recv")
+        self.emit.add(Send(other, size, "mirror-send", here), Recv(other, size, "mirror-recv", there))
+        self.emit.order("mirror-send", "compute")
+        self.emit.order("mirror-recv", "compute")
 
     def _update(self, kernels: Sequence[object], what: str, host_s: float = 0.0) -> None:
         self.emit.kernels(kernels, what, "optimizer", kind=DeviceKind.OPTIMIZER, host_s=host_s)  # type: ignore[arg-type]
@@ -271,6 +323,18 @@ class _RoleBuilder:
                 HostWork(checkpoint.duration_s, "checkpoint", HostKind.CHECKPOINT),
             )
             self.emit.add(Every(checkpoint.every_steps, pause))
+
+
+def _turns(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+    """Actions one after the other; those that run side by side together."""
+    turns: list[tuple[Action, ...]] = []
+    together: tuple[Action, ...] = ()
+    for action in actions:
+        together = (*together, action)
+        if not action.beside:
+            turns.append(together)
+            together = ()
+    return turns
 
 
 def _ready(policy: GradientPolicy, action: Action, place: int, _: int, done: tuple[int, ...]) -> None:

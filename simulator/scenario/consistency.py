@@ -84,7 +84,7 @@ def _stages(scenario: Scenario) -> Iterator[Finding]:
     virtual = plan.virtual_stages or parallelism.virtual_stages
     layers = sum(layer.repeat for layer in model.layers) if isinstance(model, LayerList) else model.layers
     if parallelism.pp * virtual > 1 or parallelism.layers_per_stage:
-        split_layers(layers, parallelism.pp * virtual, parallelism.layers_per_stage)
+        split_layers(layers, plan.parts(parallelism.pp, virtual), parallelism.layers_per_stage)
     if virtual > 1 and parallelism.pp == 1:
         yield Finding("parallelism.virtual_stages", f"{virtual}: expected 1 where pp is 1")
     elif scenario.micro_batches:

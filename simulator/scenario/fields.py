@@ -58,7 +58,9 @@ class ParallelismFields(Section):
     ep: Count = Field(1, description="expert parallel size, carved out of dp")
     expert_tp: Whole = Field(0, description="tensor parallel size of experts; 0: as tp")
     sequence_parallel: bool = Field(False, description="split norms and residuals over TP")
-    schedule: str = Field("1f1b", description="pipeline schedule")
+    schedule: str = Field(
+        "1f1b", description="pipeline schedule: gpipe, 1f1b, interleaved-1f1b, zb-h1, zb-h2, zb-v or dualpipe"
+    )
     virtual_stages: Count = Field(1, description="chunks of the model on each stage")
     layers_per_stage: list[Whole] = Field(
         [], description="layers of each virtual stage in the order of the model; none: an even split"

@@ -21,11 +21,13 @@ class Action:
     """One piece of a stage's work. `chunk`: which of the stage's virtual stages.
 
     F forward; B backward, whole; I backward for the input only; W backward for the weights only.
+    `beside`: runs side by side with the action that follows.
     """
 
     kind: Literal["F", "B", "I", "W"]
     micro_batch: int
     chunk: int = 0
+    beside: bool = False
 
 
 #: (stage, stages, micro-batches, virtual stages) -> the stage's actions in order
@@ -48,7 +50,8 @@ class Schedule:
 
     `overlaps_p2p`: receives are posted one piece of work ahead and sends are not waited for; else, as
     Megatron-LM does without virtual stages, compute waits for both. `peak`: the published formula for
-    the activations held, in whole stages' of a micro-batch.
+    the activations held, in whole stages' of a micro-batch. `copies`: how often each part of the model
+    stands; positions of the second copy follow those of the first.
     """
 
     name: str
@@ -58,6 +61,16 @@ class Schedule:
     virtual_stages: int = 0  # 0: as the scenario says; else what the schedule needs
     overlaps_p2p: bool = False
     peak: Order4 | None = None
+    copies: int = 1
+
+    def parts(self, stages: int, virtual: int) -> int:
+        """Parts that the model is cut into."""
+        return stages * virtual // self.copies
+
+    def neighbours(self, position: int, stages: int, virtual: int) -> tuple[int | None, int | None]:
+        """Positions before and after one, in the same copy of the model; None at its ends."""
+        part, parts = position % self.parts(stages, virtual), self.parts(stages, virtual)
+        return position - 1 if part else None, position + 1 if part < parts - 1 else None
 
     def in_flight(self, stage: int, stages: int, micro_batches: int, virtual: int) -> list[int]:
         """Most micro-batches whose activations each chunk of a stage holds at once.
@@ -66,11 +79,10 @@ class Schedule:
         """
         held = [0] * virtual
         most, best = -1, held
-        ends = "W" if self.splits_backward else "B"
         for action in self.order(stage, stages, micro_batches, virtual):
             if action.kind == "F":
                 held[action.chunk] += 1
-            elif action.kind == ends:
+            elif action.kind in ("B", "W"):
                 held[action.chunk] -= 1
             if sum(held) > most:
                 most, best = sum(held), list(held)
@@ -88,12 +100,13 @@ def schedule(
     virtual_stages: int = 0,
     overlaps_p2p: bool = False,
     peak: Order4 | None = None,
+    copies: int = 1,
 ) -> Callable[[Order], Order]:
     """Register a function as the order of the schedule `name`."""
 
     def register(order: Order) -> Order:
         _SCHEDULES[name] = Schedule(
-            name, order, position, splits_backward, virtual_stages, overlaps_p2p, peak
+            name, order, position, splits_backward, virtual_stages, overlaps_p2p, peak, copies
         )
         return order
 

@@ -44,6 +44,12 @@ class GradientPolicy:
         self.mesh = mesh
         self.chunks = chunks
         self.emit = emit
+        #: by chunk: the micro-batch whose backward is the last of a step
+        self.last: Mapping[int, int] = {}
+
+    def is_last(self, chunk: int, micro_batch: int) -> bool:
+        """Whether all gradients of a chunk are there once those of this micro-batch are."""
+        return micro_batch == self.last.get(chunk, self.scenario.micro_batches - 1)
 
     @property
     def held(self) -> list[Held]:
@@ -99,6 +105,9 @@ class GradientPolicy:
 
     def after_backward(self, chunk: int, block: int, micro_batch: int) -> None:
         """After a block's backward."""
+
+    def after_input_backward(self, chunk: int, block: int, micro_batch: int) -> None:
+        """After the input's half of a block's backward, where the weights' half comes later."""
 
     def before_optimizer(self) -> None:
         """All backwards are issued: whatever is left, and wait for it."""

@@ -48,13 +48,12 @@ class DistributedDataParallel(GradientPolicy):
         for bucket in self.buckets:
             bucket.missing = set(bucket.all)
 
-    def _synchronises(self, micro_batch: int) -> bool:
-        last = micro_batch == self.scenario.micro_batches - 1
-        return last or not self.scenario.software.defer_grad_sync
+    def _synchronises(self, chunk: int, micro_batch: int) -> bool:
+        return self.is_last(chunk, micro_batch) or not self.scenario.software.defer_grad_sync
 
     def gradients_ready(self, chunk: int, block: int, indices: tuple[int, ...], micro_batch: int) -> None:
         """Reduce the buckets that are whole now, in order; buckets of other groups do not wait."""
-        if not self._synchronises(micro_batch):
+        if not self._synchronises(chunk, micro_batch):
             return
         for index in indices:
             bucket = self._of.get((chunk, block, index))
@@ -62,10 +61,7 @@ class DistributedDataParallel(GradientPolicy):
                 bucket.missing.discard((chunk, block, index))
         if self.scenario.overlap.grad_reduce:
             self._reduce_whole()
-        if (
-            all(not bucket.missing for bucket in self.buckets)
-            and micro_batch < self.scenario.micro_batches - 1
-        ):
+        if all(not bucket.missing for bucket in self.buckets) and not self.is_last(chunk, micro_batch):
             self._reduce_whole()
             self._begin()
 

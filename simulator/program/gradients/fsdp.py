@@ -128,7 +128,7 @@ class FullyShardedDataParallel(GradientPolicy):
     def after_backward(self, chunk: int, block: int, micro_batch: int) -> None:
         self._over()
         self._there.pop((chunk, block), None)
-        last = micro_batch == self.scenario.micro_batches - 1
+        last = self.is_last(chunk, micro_batch)
         place = (chunk, block)
         if not self._sizes(place, 1):
             return
@@ -150,6 +150,11 @@ class FullyShardedDataParallel(GradientPolicy):
         self._reduce_replicas(place, last)
         if block == 0:  # the root's last callback lets compute wait for all that was reduced
             self._settle()
+
+    def after_input_backward(self, chunk: int, block: int, micro_batch: int) -> None:
+        del micro_batch
+        self._over()
+        self._there.pop((chunk, block), None)
 
     def _settle(self) -> None:
         for stream, group in (("shard", "shard"), ("replica", "replica")):

@@ -88,6 +88,6 @@ class Zero1(DistributedDataParallel):
 class Zero2(Zero1):
     """The same with gradients reduced after every micro-batch."""
 
-    def _synchronises(self, micro_batch: int) -> bool:
-        del micro_batch
+    def _synchronises(self, chunk: int, micro_batch: int) -> bool:
+        del chunk, micro_batch
         return True
