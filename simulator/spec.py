@@ -302,6 +302,7 @@ class Software:
     compile: bool = False
     attention: str = "flash"
     optimizer: str = "fused-adamw"
+    fused_loss: bool = False  # cross-entropy leaves the gradient in the logits' place, in their precision
     cuda_graphs: bool = False
     launch_time_s: float | None = None  # None: the stack's own
     launch_queue: int = 1024

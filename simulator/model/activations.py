@@ -21,18 +21,38 @@ def layer_bytes(context: Context, layer: int, recompute: str) -> float:
     if recompute == "full":
         return tokens * h * two * outside
     dropout = 1.0 if model.dropout > 0 else 0.0
-    kept = tokens * h * (4 * two + 2 * dropout) * outside  # inputs of norms and of linears, masks
-    kept += tokens * _attention_width(context) * two / t
+    norms = 2 * model.norms_per_layer  # inputs and outputs
+    kept = tokens * h * (norms * two + 2 * dropout) * outside  # and masks
+    kept += attention_bytes(context)
     kept += tokens * _latent_width(context) * two * outside
     kept += _mlp_bytes(context, layer)
-    if not context.attention and recompute != "selective":
-        sizes = core(context, layer)
-        scores = context.batch * sizes.heads * sizes.query * sizes.keys
-        kept += scores * (two * 2 + 1 if dropout else two)
-    elif context.attention:
+    if recompute != "selective":
+        kept += scores_bytes(context, layer)
+    if context.attention:
         sizes = core(context, layer)
         kept += 4.0 * context.batch * sizes.heads * sizes.query  # log-sum-exp
     return kept
+
+
+def attention_bytes(context: Context) -> float:
+    """Queries, keys, values and the attention's output."""
+    return context.tokens * _attention_width(context) * context.bytes / context.tp
+
+
+def scores_bytes(context: Context, layer: int) -> float:
+    """What unfused attention keeps of its scores; 0 if it is fused."""
+    if context.attention:
+        return 0.0
+    sizes, two = core(context, layer), context.bytes
+    scores = context.batch * sizes.heads * sizes.query * sizes.keys
+    return scores * (two * 2 + 1.0 if context.model.dropout > 0 else two)
+
+
+def mlp_streams(context: Context) -> int:
+    """Tensors of the MLP's width that are kept, before and after the activation."""
+    if not context.model.gated_mlp:
+        return 2
+    return 3 if context.recipe.fused_gate else 4  # eager PyTorch keeps the activated gate apart
 
 
 def _attention_width(context: Context) -> float:
@@ -51,7 +71,7 @@ def _latent_width(context: Context) -> float:
 
 def _mlp_bytes(context: Context, layer: int) -> float:
     model, two = context.model, context.bytes
-    streams = 3 if model.gated_mlp else 2  # before (gate and up) and after the activation
+    streams = mlp_streams(context)
     if not model.is_moe_layer(layer):
         return context.tokens * model.ffn * two * streams / context.tp
     experts = model.experts
@@ -70,9 +90,7 @@ def embedding_bytes(context: Context) -> float:
     return context.tokens * context.model.hidden / share if context.model.dropout else 0.0
 
 
-def head_bytes(context: Context) -> float:
-    """Inputs of the last norm and of the head, and the logits in fp32."""
-    model = context.model
+def head_bytes(context: Context, logits: float) -> float:
+    """Inputs of the last norm and of the head, and bytes of the logits."""
     share = context.tp if context.parallelism.sequence_parallel else 1
-    logits = 4.0 * context.tokens * model.vocab / context.tp
-    return context.tokens * model.hidden * 2 * context.bytes / share + logits
+    return context.tokens * context.model.hidden * 2 * context.bytes / share + logits

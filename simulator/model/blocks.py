@@ -91,6 +91,8 @@ class Block:
     boundary_bytes: float = 0.0  # the block's output, sent on by a pipeline stage
     host_s: float = 0.0  # Python time of one pass beside the launches (autograd, module hooks)
     kind: Literal["embedding", "layer", "head"] = "layer"
+    working_bytes: float = 0.0  # live beside what is kept while the block's backward runs
+    buffers: tuple[tuple[str, float], ...] = ()  # (name, bytes) there all the time; equal names are shared
 
     @property
     def numel(self) -> int:

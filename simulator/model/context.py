@@ -36,6 +36,7 @@ class Context:
     causal: bool = True
     packed: bool = False
     tp_overlap: bool = False
+    fused_loss: bool = False
     expert_imbalance: float = 1.0  # fullest rank's load over the mean
 
     @property
@@ -129,5 +130,6 @@ def make_context(scenario: Scenario, model: Transformer) -> Context:
         bytes=4 if scenario.precision in ("fp32", "tf32") else 2,
         packed=scenario.batch.documents is not None,
         tp_overlap=scenario.overlap.tp,
+        fused_loss=software.fused_loss,
         expert_imbalance=scenario.batch.expert_imbalance if parallelism.ep > 1 else 1.0,
     )

@@ -8,6 +8,7 @@ from simulator.model.context import Context
 from simulator.model.linear import Linear, input_gradient, weight_gradient
 from simulator.model.linear import forward as product
 from simulator.model.shapes import norm_parameters
+from simulator.model.working import head_buffers, head_working, logit_bytes
 
 
 def _padded(context: Context) -> int:
@@ -71,14 +72,7 @@ def head_block(context: Context) -> Block:
     head = Linear("logits", model.hidden, vocab, "column", weight, counted=model.vocab / vocab)
     logits = context.tokens * vocab / context.tp
     norm = context.elementwise("norm", *recipe.norm, op="norm")
-    loss = Kernel(
-        "cross-entropy", "cross-entropy", flops=6 * logits, bytes=(context.bytes + 8.0) * logits,
-        launches=4, precision=context.precision,
-    )  # fmt: skip
-    loss_grad = Kernel(
-        "cross-entropy grad", "cross-entropy", flops=2 * logits, bytes=(context.bytes + 4.0) * logits,
-        launches=2, precision=context.precision,
-    )  # fmt: skip
+    loss, loss_grad = _loss(context, logits)
     forward: list[Piece] = [Run((norm,))]
     sums: list[Piece] = []
     if context.tp > 1:
@@ -98,7 +92,26 @@ def head_block(context: Context) -> Block:
         tuple(parameters),
         tuple(forward),
         tuple(gradient),
-        activation_bytes=head_bytes(context),
+        activation_bytes=head_bytes(context, logits * logit_bytes(context)[0]),
+        working_bytes=head_working(context, logits),
+        buffers=head_buffers(context),
         boundary_bytes=context.hidden_bytes,
         kind="head",
     )
+
+
+def _loss(context: Context, logits: float) -> tuple[Kernel, Kernel]:
+    """Cross-entropy forward and backward. Fused it reads the logits twice and writes their gradient in place."""
+    forward, backward, launches = context.bytes + 8.0, context.bytes + 4.0, (4, 2)
+    if context.fused_loss:
+        forward, backward, launches = 3.0 * context.bytes, 2.0 * context.bytes, (2, 1)
+    return (
+        Kernel(
+            "cross-entropy", "cross-entropy", flops=6 * logits, bytes=forward * logits,
+            launches=launches[0], precision=context.precision,
+        ),
+        Kernel(
+            "cross-entropy grad", "cross-entropy", flops=2 * logits, bytes=backward * logits,
+            launches=launches[1], precision=context.precision,
+        ),
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from simulator.model.shapes import (
     norm_parameters,
     router_parameters,
 )
+from simulator.model.working import layer_buffers, layer_working
 from simulator.spec import Recompute
 
 
@@ -105,6 +106,16 @@ class LayerBuilder:
             for name, size in zip(names, sizes, strict=True)
         )
         return router, found
+
+    @property
+    def weights(self) -> tuple[tuple[float, float], ...]:
+        """Shapes (inputs, outputs) of the weight matrices on this rank, one expert for all."""
+        context, model = self.context, self.context.model
+        found = [one.local(context) for one in (*self.attention_in, self.attention_out, *(self.mlp or ()))]
+        if self.is_moe and model.experts is not None:
+            width = model.experts.ffn / context.expert_tp
+            found += [(model.hidden, width * (2 if model.gated_mlp else 1)), (width, model.hidden)]
+        return tuple(found)
 
     # -------------------------------------------------------------------------------------- passes
 
@@ -212,12 +223,15 @@ def layer_block(context: Context, layer: int, recompute: Recompute, whole: bool)
         core = attention.recomputed(context, layer)
         again = [Run(core, "recompute")] if core else []
     kept = "full" if whole else recompute.kind if recompute.kind == "selective" else "none"
+    kept_bytes, all_bytes = layer_bytes(context, layer, kept), layer_bytes(context, layer, "none")
     return Block(
         name=f"layer {layer}",
         parameters=tuple(builder.parameters),
         forward=tuple(forward_pieces),
         backward=(*again, *merge(builder.backward())),
-        activation_bytes=layer_bytes(context, layer, kept),
+        activation_bytes=kept_bytes,
+        working_bytes=layer_working(context, layer, kept_bytes, all_bytes, kept == "selective"),
+        buffers=layer_buffers(context, builder.weights),
         boundary_bytes=context.hidden_bytes / (context.tp if context.parallelism.sequence_parallel else 1),
     )
 

@@ -22,6 +22,10 @@ class Recipe:
     twice), launches. `casts`: bytes moved for each weight of a layer and micro-batch (autocast).
     `accumulates_fp32`: weight gradients are added to an fp32 buffer. `split_launches`: further small
     kernels (masks, views that copy, bookkeeping).
+    Of memory: `fused_gate`: gate and activation are one operation, so the activated gate is not kept;
+    `placeholders`: TransformerEngine's modules, which keep a tensor of each weight's shape; `frees_logits`:
+    the training loop lets go of the logits before the backward; `contiguous`: gradients lie in one buffer,
+    which is reduced in place (PyTorch's buckets are copies, unless `gradient_as_bucket_view` is set).
     """
 
     norm: tuple[float, int]
@@ -32,24 +36,31 @@ class Recipe:
     accumulates_fp32: bool = False
     split_launches: int = 0
     backward: float = 2.0
+    fused_gate: bool = False
+    placeholders: bool = False
+    frees_logits: bool = False
+    contiguous: bool = False
 
 
 _EAGER: Final = Recipe(
     norm=(4.0, 2), residual=(5.5, 2), layout=(9.0, 4), activation=(2.0, 1), split_launches=6
 )
 _FUSED: Final = Recipe(
-    norm=(2.0, 1), residual=(3.5, 1), layout=(4.0, 2), activation=(2.0, 1), accumulates_fp32=True
+    norm=(2.0, 1), residual=(3.5, 1), layout=(4.0, 2), activation=(2.0, 1), accumulates_fp32=True,
+    fused_gate=True, placeholders=True, contiguous=True,
+)  # fmt: skip
+_COMPILED: Final = Recipe(
+    norm=(2.0, 1), residual=(3.0, 1), layout=(4.0, 1), activation=(2.0, 1), fused_gate=True
 )
-_COMPILED: Final = Recipe(norm=(2.0, 1), residual=(3.0, 1), layout=(4.0, 1), activation=(2.0, 1))
 
 RECIPES: Final = {
     "pytorch": _EAGER,
     "llm-foundry": replace(_EAGER, norm=(5.0, 3), layout=(9.5, 5)),
-    "torchtitan": replace(_EAGER, split_launches=4),
+    "torchtitan": replace(_EAGER, split_launches=4, frees_logits=True),
     "megatron": _FUSED,
     "nemo": _FUSED,
-    "megatron-2021": replace(_FUSED, layout=(6.0, 4), split_launches=4),
-    "megatron-deepspeed": replace(_EAGER, layout=(6.0, 6), split_launches=20),
+    "megatron-2021": replace(_FUSED, layout=(6.0, 4), split_launches=4, placeholders=False),
+    "megatron-deepspeed": replace(_EAGER, layout=(6.0, 6), split_launches=20, contiguous=True),
     "compile": _COMPILED,
 }
 
@@ -58,5 +69,10 @@ def recipe(software: Software) -> Recipe:
     """The recipe of a software stack; compilation replaces an eager one."""
     found = RECIPES.get(software.framework, _EAGER)
     if software.compile:
-        return replace(_COMPILED, accumulates_fp32=found.accumulates_fp32)
+        return replace(
+            _COMPILED,
+            accumulates_fp32=found.accumulates_fp32,
+            contiguous=found.contiguous,
+            frees_logits=found.frees_logits,
+        )
     return found

@@ -133,6 +133,9 @@ class SoftwareFields(Section):
     compile: bool = Field(False, description="torch.compile")
     attention: str = Field("flash", description="unfused, flash, flash1, flash2, flash3, triton or cudnn")
     optimizer: str = Field("fused-adamw", description="fused-adamw, foreach-adamw, adamw, sgd")
+    fused_loss: bool = Field(
+        False, description="one kernel makes the loss, and the gradient in place of the logits"
+    )
     cuda_graphs: bool = Field(False, description="one launch for a whole segment")
     launch_time: Seconds | None = Field(
         None, description="host time of one launch; the stack's own if not given"

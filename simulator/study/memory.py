@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import SpecError
 from simulator.model.memory import StageMemory, stage_memory
+from simulator.parallel.mesh import build_mesh
 from simulator.parallel.schedules import find_schedule
 from simulator.parallel.stages import stage_blocks
 from simulator.spec import Scenario
@@ -17,12 +18,21 @@ def memory_by_stage(scenario: Scenario) -> tuple[StageMemory, ...]:
     virtual = plan.virtual_stages or parallelism.virtual_stages
     stages = parallelism.pp
     chunks = stage_blocks(scenario)
+    mesh = build_mesh(parallelism)
+    sharded = parallelism.sharding in ("fsdp", "zero-3", "hsdp")
+    groups = {
+        False: mesh.size("shard" if sharded else "dp"),
+        True: mesh.size("expert-shard" if sharded else "expert-dp"),
+    }
+    communicators = 1 + sum(mesh.size(axis) > 1 for axis in ("tp", "cp", "ep", "pp", "dp", "replica"))
     return tuple(
         stage_memory(
             scenario,
             chunks[stage],
             plan.in_flight(stage, stages, scenario.micro_batches, virtual),
             stage,
+            groups,
+            communicators,
         )
         for stage in range(stages)
     )
