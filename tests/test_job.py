@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -76,11 +77,19 @@ def test_the_verb_answers_and_refuses_with_exit_2(tmp_path: Path) -> None:
 Cost = Callable[[int, int, int, str], float]
 
 
-def _job(path: Path, cost: Cost, dps: int = 3, stages: int = 3, batches: int = 4) -> JobReport:
-    """A GPipe job: `cost` gives seconds by dp rank, stage, micro-batch, and operation."""
+def _job(
+    path: Path, cost: Cost, dps: int = 3, stages: int = 3, batches: int = 4, virtual: int = 1
+) -> JobReport:
+    """Micro-batches one after the other through all chunks, forward then backward. `cost` gives seconds by
+    dp rank, stage, micro-batch, and operation.
+    """
     rows: list[dict[str, object]] = []
+    counts: Counter[tuple[int, int, str]] = Counter()
 
-    def add(dp: int, stage: int, kind: str, seq: int, start: float, end: float, mb: int = -1) -> None:
+    def add(dp: int, gmc: int, kind: str, start: float, end: float, mb: int = -1) -> None:
+        stage = gmc % stages
+        seq = counts[dp, stage, kind]
+        counts[dp, stage, kind] += 1
         own = {
             "dp_rank": dp,
             "stage": stage,
@@ -89,28 +98,30 @@ def _job(path: Path, cost: Cost, dps: int = 3, stages: int = 3, batches: int = 4
             "seq_id": seq,
             "mb_id": mb,
         }
-        chunk = {"mc": 0, "gmc": stage} if mb >= 0 else {"mc": -1, "gmc": -1}
+        chunk = {"mc": gmc // stages, "gmc": gmc} if mb >= 0 else {"mc": -1, "gmc": -1}
         rows.append(own | chunk | {"start_ts": start, "duration": end - start})
 
     clock = {(dp, stage): 0.0 for dp in range(dps) for stage in range(stages)}
     for dp in range(dps):
-        for kind, order in (("forward", range(stages)), ("backward", range(stages - 1, -1, -1))):
+        chunks = range(stages * virtual)
+        for kind, order in (("forward", chunks), ("backward", chunks[::-1])):
             for mb in range(batches):
                 sent = 0.0
-                for place, stage in enumerate(order):
+                for place, gmc in enumerate(order):
+                    stage = gmc % stages
                     if place:
                         end = max(sent, clock[dp, stage]) + cost(dp, stage, mb, f"{kind}-pp-comm")
-                        add(dp, stage, f"{kind}-recv", mb, clock[dp, stage], end)
-                        add(dp, order[place - 1], f"{kind}-send", mb, sent, end)
+                        add(dp, gmc, f"{kind}-recv", clock[dp, stage], end)
+                        add(dp, order[place - 1], f"{kind}-send", sent, end)
                         clock[dp, stage] = end
                     begin = clock[dp, stage]
                     sent = clock[dp, stage] = begin + cost(dp, stage, mb, f"{kind}-compute")
-                    add(dp, stage, f"{kind}-compute", mb, begin, sent, mb)
+                    add(dp, gmc, f"{kind}-compute", begin, sent, mb)
     for stage in range(stages):
         last = max(clock[dp, stage] for dp in range(dps))
         for dp in range(dps):
             end = last + cost(dp, stage, 0, "grads-reduce-scatter")
-            add(dp, stage, "grads-reduce-scatter", 0, clock[dp, stage], end)
+            add(dp, stage, "grads-reduce-scatter", clock[dp, stage], end)
     return study_job(read_op_table(_write(path / "job.csv", *rows)))
 
 
@@ -138,6 +149,10 @@ def _long_documents(dp: int, stage: int, mb: int, kind: str) -> float:
     return _usual(kind) * (1 + (7 * dp + 5 * mb) % 4 if kind.endswith("compute") else 1)
 
 
+def _long_documents_and_last_stage(dp: int, stage: int, mb: int, kind: str) -> float:
+    return _long_documents(dp, stage, mb, kind) * (1.3 if stage == 2 and kind.endswith("compute") else 1)
+
+
 @pytest.mark.parametrize(
     ("cost", "sort", "says"),
     [
@@ -146,7 +161,8 @@ def _long_documents(dp: int, stage: int, mb: int, kind: str) -> float:
         (_slow_stage, "stage", "stage 2 (the last: output layer and loss) computes 50% longer"),
         (_slow_replica, "dp rank", "dp rank 2 computes 50% longer"),
         (_slow_transfer, "communication", "forward-pp-comm"),
-        (_long_documents, "data", "sequence lengths"),
+        (_long_documents_and_last_stage, "data", "Next: stages out of balance: stage 2"),
+        (_long_documents, "data", "Sequence lengths"),
     ],
 )
 def test_what_was_planted_is_what_the_job_suffers_from(
@@ -164,6 +180,13 @@ def test_the_planted_worker_is_the_hottest_and_worth_the_slowdown(tmp_path: Path
     assert found.regained["worker"]["1,2"] > 0.9
     assert all(len(line) <= 80 for line in report(found).splitlines())
     assert ElementTree.fromstring(draw(found)).tag.endswith("svg")
+
+
+def test_virtual_stages_are_chained_by_model_chunk(tmp_path: Path) -> None:
+    found = _job(tmp_path, _slow_worker, virtual=2)
+    assert found.replay_error < 1e-9
+    assert found.sort == "worker"
+    assert found.undelayed_s == pytest.approx(found.traced_s)
 
 
 def test_a_heat_map_of_many_workers_fits_in_80_columns() -> None:
@@ -196,5 +219,8 @@ def test_real_jobs_replay_and_decompose_as_the_study_found(job: str, sort: str, 
     assert found.by_step == pytest.approx(theirs["blocking_step_slowdown"], rel=1e-4)
     for mine, name in ((found.by_stage, "stage"), (found.by_dp_rank, "dp_rank"), (found.by_optype, "optype")):
         assert mine == pytest.approx(theirs[f"blocking_decompose_by_{name}"], rel=1e-3)
+        steps = found.per_step["type" if name == "optype" else name.replace("_", " ")]
+        for step, parts in theirs[f"blocking_decompose_by_{name}_per_step"].items():
+            assert steps[step] == pytest.approx(parts, rel=1e-3)
     assert found.sort == sort
     assert names in found.finding

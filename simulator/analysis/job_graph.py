@@ -39,6 +39,9 @@ _CLIP: Final = "optimizer-clip-main-grad"
 _EMBEDDING: Final = "embedding-grads-all-reduce"
 KNOWN: Final = COMPUTE | PAIRS.keys() | _DP | {_CLIP, _EMBEDDING, "layernorm-grads-all-reduce"}
 
+#: how far clocks of streams may be apart
+_APART_S: Final = 50e-6
+
 _Edges = list[tuple[int, int]]
 
 
@@ -108,6 +111,7 @@ def _within_ranks(c: dict[str, Any]) -> tuple[_Edges, dict[int, tuple[str, int, 
     """Edges inside ranks; and of each send and receive (direction, chunk that sends forward, micro-batch)."""
     plain = {name: values.tolist() for name, values in c.items()}
     kinds, chunk, when = plain["optype"], plain["gmc"], plain["start_ts"]
+    end = (c["start_ts"] + c["duration"]).tolist()
     chunks = max(chunk) + 1
     ranks: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in np.lexsort((c["seq_id"], c["start_ts"], c["rank"], c["step"])).tolist():
@@ -137,8 +141,10 @@ def _within_ranks(c: dict[str, Any]) -> tuple[_Edges, dict[int, tuple[str, int, 
         for name, (direction, offset) in PAIRS.items():
             computes = by[direction]
             needed = [row for row in computes if 0 <= chunk[row] + offset < chunks - 1]
-            mine = by[name]
-            matched = computes if len(mine) == len(computes) else needed
+            mine = [row for row in by[name] if _of_use(name, when[row], end[row], computes, when, end)]
+            # with virtual stages every compute may have one, or all but the first, whether needed or not
+            ways = (computes, needed, computes[1:] if name.endswith("-recv") else needed)
+            matched = next((way for way in ways if len(way) == len(mine)), needed)
             if len(mine) != len(matched):
                 what = f"step {step}, rank {rank}: {len(mine)} {name} for {len(matched)} {direction}"
                 raise SpecError.of("operation table", f"{what}: expected one each")
@@ -153,6 +159,17 @@ def _within_ranks(c: dict[str, Any]) -> tuple[_Edges, dict[int, tuple[str, int, 
                     edges.append((matched[place - 1], transfer))
         edges += _first_backward(compute, kinds, by)
     return edges, peers
+
+
+def _of_use(
+    name: str, start_s: float, end_s: float, computes: list[int], when: list[float], end: list[float]
+) -> bool:
+    """Whether a compute can go with it: receives after the last one, sends before the first, are for show."""
+    if not computes:
+        return True
+    if name.endswith("-recv"):
+        return start_s <= max(when[row] for row in computes) + _APART_S
+    return end_s >= min(end[row] for row in computes) - _APART_S
 
 
 def _firsts(rows: list[int], mc: list[int]) -> list[tuple[int, int]]:

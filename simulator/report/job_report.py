@@ -33,6 +33,11 @@ def report(found: JobReport) -> str:
     ]
     for name, values in (("stage", found.by_stage), ("dp rank", found.by_dp_rank), ("type", found.by_optype)):
         lines += _decomposition(name, values, found.regained[name])
+    alike = found.regained["data"]["micro-batches alike"]
+    lines.append(
+        f"  data    {'micro-batches alike':36}{100 * alike:7.1f}%  (correlation "
+        f"{found.forward_backward_correlation:.2f})"
+    )
     return "\n".join([*lines, "", *heat_map(found.by_worker)])
 
 

@@ -261,9 +261,7 @@ class _Bench:
             )
         tested = best > 0
         blamed = np.flatnonzero(tested & (best < needed))
-        names = tuple(
-            dict.fromkeys(self._nic(gpu) for gpu in blamed[np.argsort(best[blamed], kind="stable")])
-        )
+        names = self._nic_names(blamed[np.argsort(best[blamed], kind="stable")])
         return _check(
             "NIC pairs", "bytes/s", seen[tested], healthy[tested], best[tested], needed, names, size
         )
@@ -328,9 +326,21 @@ class _Bench:
             names.append(f"node {node}" if whole[node] else alone)
         return tuple(dict.fromkeys(names))
 
+    def _nic_names(self, gpus: Ints) -> tuple[str, ...]:
+        """NICs of GPUs in order; whole nodes as such."""
+        nodes = self.fabric.node_of[gpus]
+        whole = np.bincount(nodes, minlength=self.fabric.n_nodes) == self.per_node
+        pairs = zip(gpus.tolist(), nodes.tolist(), strict=True)
+        return tuple(
+            dict.fromkeys(f"NICs of node {node}" if whole[node] else self._nic(gpu) for gpu, node in pairs)
+        )
+
     def _nic(self, gpu: int) -> str:
-        node, nics = int(self.fabric.node_of[gpu]), self.fabric.nic_of[gpu]
-        return "NIC " + ", ".join(f"{node}:{nic}" for nic in nics[nics >= 0].tolist())
+        node = int(self.fabric.node_of[gpu])
+        nics = (
+            self.fabric.nic_of[gpu][self.fabric.nic_of[gpu] >= 0].tolist() if self.fabric.nic_of.size else []
+        )
+        return "NIC " + ", ".join(f"{node}:{nic}" for nic in nics) if nics else f"links of node {node}"
 
 
 def _check(

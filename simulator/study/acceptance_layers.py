@@ -9,16 +9,15 @@ kernels, once all else is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from simulator.analysis import causes as names
 from simulator.analysis.result import Result
 from simulator.faults import Effect, Factor, Noise, Pause, Resource
-from simulator.spec import Fault, Scenario
+from simulator.spec import Checkpoint, Distribution, Fault, Scenario
 from simulator.study.acceptance import Acceptance, Thresholds, accept, cold, effects_on_cluster, present
-from simulator.study.diagnose import REMOVALS
 from simulator.study.simulate import simulate
 
 TESTED: Final = "what acceptance tests"
@@ -29,20 +28,28 @@ TIME: Final = "sustained load and time"
 #: in the order of elimination
 LAYERS: Final = (TESTED, INPUT, HOST, COMMUNICATION, TIME)
 
-#: of the causes that can be switched off
-_LAYER_OF: Final = {
-    "dataloader": INPUT,
-    "launches": HOST,
-    "host synchronisation": HOST,
-    "checkpoints": HOST,
-}
-
 #: a layer below this share of the step holds nothing
 _LEAST: Final = 0.02
 #: in the place of a removed fault, so that the others keep their draws
 _NO_FAULT: Final = Fault("slow-compute", size={"factor": 1.0})
 
 _Change = Callable[[Scenario], Scenario]
+
+#: what the software of a layer does, and the scenario without it
+_SOFTWARE: Final[Mapping[str, Mapping[str, _Change]]] = {
+    INPUT: {
+        "dataloader": lambda s: replace(
+            s, dataloader=replace(s.dataloader, load_time=Distribution("constant", 0.0))
+        ),
+    },
+    HOST: {
+        "launches": lambda s: replace(s, software=replace(s.software, cuda_graphs=True)),
+        "host synchronisation": lambda s: replace(
+            s, software=replace(s.software, log_every=0, clip_syncs_host=False)
+        ),
+        "checkpoints": lambda s: replace(s, checkpoint=Checkpoint()),
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +137,8 @@ def _changes(scenario: Scenario) -> Iterator[tuple[str, str, _Change]]:
 
     yield from faults(TESTED)
     for layer in (INPUT, HOST):
-        for name, (removal, _) in REMOVALS.items():
-            if _LAYER_OF.get(name) == layer:
-                yield layer, name, removal
+        for name, change in _SOFTWARE[layer].items():
+            yield layer, name, change
         yield from faults(layer)
     yield from faults(TIME)
     yield TIME, "clocks under load", lambda one: replace(one, cluster=cold(one.cluster))

@@ -32,9 +32,10 @@ Shares = Mapping[str, float]
 class JobReport:
     """Mean seconds a step: traced, replayed with nothing changed, without launch delays, and ideal.
 
-    `by_...` are slowdowns with only that kept as traced, `regained` the share of what is lost that comes
-    back where only that is made ideal. Workers are named "dp rank,stage". `sort` is one of worker, stage,
-    dp rank, communication, data, spread, none; `finding` says it in words.
+    `by_...` are slowdowns with only that kept as traced (`per_step`: in each step), `regained` the share of
+    what is lost that comes back where only that is made ideal, or ("data") each worker's micro-batches alike.
+    Workers are named "dp rank,stage". `sort` is one of data, worker, stage, dp rank, communication, spread,
+    none; `finding` says it in words.
     """
 
     traced_s: float
@@ -46,6 +47,7 @@ class JobReport:
     by_optype: Shares
     by_worker: Shares
     by_step: Shares
+    per_step: Mapping[str, Mapping[str, Shares]]  # stage, dp rank, type -> step -> its parts
     replay_error: float  # the largest of a step, as a share
     regained: Mapping[str, Shares]
     forward_backward_correlation: float
@@ -57,9 +59,15 @@ class JobReport:
         """S: mean step without launch delays over mean ideal step"""
         return self.undelayed_s / self.ideal_s
 
+    @property
+    def by_worker_estimate(self) -> dict[str, float]:
+        """The study's own estimate of a worker: the lesser of its dp rank's and its stage's slowdown."""
+        pairs = {one: one.split(",") for one in self.by_worker}
+        return {one: min(self.by_dp_rank[dp], self.by_stage[stage]) for one, (dp, stage) in pairs.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"slowdown": self.slowdown, **asdict(self)}
+        return {"slowdown": self.slowdown, **asdict(self), "by_worker_estimate": self.by_worker_estimate}
 
 
 def study_job(table: OpTable) -> JobReport:
@@ -68,8 +76,9 @@ def study_job(table: OpTable) -> JobReport:
     parts = _parts(table)
     ideal = _ideal(graph.cost, table.columns["optype"])
     masks = [mask for part in parts.values() for mask in part.values()]
-    kept = _means(graph, ideal, graph.cost, masks)
-    removed = _means(graph, graph.cost, ideal, masks)
+    kept = _runs(graph, ideal, graph.cost, masks)
+    removed = _runs(graph, graph.cost, ideal, masks).mean(axis=0)
+    alike = graph.run(_alike(table, graph.cost)[:, None])[:, 0]
     undelayed = graph.run(graph.cost[:, None])[:, 0]
     best = graph.run(ideal[:, None])[:, 0]
     traced = np.array(list(table.step_seconds().values()))
@@ -77,12 +86,22 @@ def study_job(table: OpTable) -> JobReport:
     lost = float(undelayed.mean() - best.mean())
     by: dict[str, dict[str, float]] = {}
     regained: dict[str, dict[str, float]] = {}
+    per_step: dict[str, dict[str, dict[str, float]]] = {}
+    steps = [str(step) for step in graph.steps]
     place = 0
     for name, part in parts.items():
-        by[name] = {one: float(kept[place + k] / best.mean()) for k, one in enumerate(part)}
+        mine = kept[:, place : place + len(part)]
+        by[name] = dict(zip(part, (mine.mean(axis=0) / best.mean()).tolist(), strict=True))
+        if name != "worker":
+            rows = (mine / best[:, None]).tolist()
+            per_step[name] = {
+                step: dict(zip(part, row, strict=True)) for step, row in zip(steps, rows, strict=True)
+            }
         back = {one: float(undelayed.mean() - removed[place + k]) for k, one in enumerate(part)}
         regained[name] = {one: value / lost if lost > 1e-12 else 0.0 for one, value in back.items()}
         place += len(part)
+    gained = float(undelayed.mean() - alike.mean())
+    regained["data"] = {"micro-batches alike": gained / lost if lost > 1e-12 else 0.0}
     together = _correlation(table)
     slowdown = float(undelayed.mean() / best.mean())
     sort, finding = _finding(table, graph.cost, slowdown, regained, together)
@@ -95,7 +114,8 @@ def study_job(table: OpTable) -> JobReport:
         by_dp_rank=by["dp rank"],
         by_optype=by["type"],
         by_worker=by["worker"],
-        by_step={str(step): float(value) for step, value in zip(graph.steps, undelayed / best, strict=True)},
+        by_step=dict(zip(steps, (undelayed / best).tolist(), strict=True)),
+        per_step=per_step,
         replay_error=float(np.abs(replayed / traced - 1).max()),
         regained=regained,
         forward_backward_correlation=together,
@@ -131,14 +151,27 @@ def _ideal(cost: Floats, optype: np.ndarray[Any, Any]) -> Floats:
     return found
 
 
-def _means(graph: JobGraph, base: Floats, other: Floats, masks: list[np.ndarray[Any, Any]]) -> Floats:
-    """Mean step for each mask, with `other` where it holds and `base` elsewhere."""
+def _alike(table: OpTable, cost: Floats) -> Floats:
+    """Each forward and backward at the mean of its worker, model chunk and kind: no micro-batch is longer."""
+    c = table.columns
+    found = cost.copy()
+    compute = np.flatnonzero(np.isin(c["optype"], [FORWARD, BACKWARD]))
+    keys = zip(*(c[name][compute].tolist() for name in ("rank", "gmc", "optype")), strict=True)
+    numbers: dict[Any, int] = {}
+    of = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    if len(of):
+        found[compute] = (np.bincount(of, weights=cost[compute]) / np.bincount(of))[of]
+    return found
+
+
+def _runs(graph: JobGraph, base: Floats, other: Floats, masks: list[np.ndarray[Any, Any]]) -> Floats:
+    """Each step for each mask, shape (steps, masks), with `other` where it holds and `base` elsewhere."""
     batch = max(1, _CELLS // len(base))
     found = []
     for at in range(0, len(masks), batch):
         costs = np.where(np.stack(masks[at : at + batch], axis=1), other[:, None], base[:, None])
-        found.append(graph.run(costs).mean(axis=0))
-    return np.concatenate(found)
+        found.append(graph.run(costs))
+    return np.concatenate(found, axis=1)
 
 
 def _correlation(table: OpTable) -> float:
@@ -166,55 +199,65 @@ def _correlation(table: OpTable) -> float:
 def _finding(
     table: OpTable, cost: Floats, slowdown: float, regained: Mapping[str, Shares], together: float
 ) -> tuple[str, str]:
-    """What the job suffers from: the narrowest of worker, stage, dp rank that holds it, else what does."""
-    c = table.columns
+    """What the job suffers from: its data, the narrowest of worker, stage, dp rank that holds it, or what does."""
     if slowdown < _LEAST:
         return "none", f"No straggler to speak of: the job is {100 * (slowdown - 1):.1f}% slower than ideal."
-    compute = np.isin(c["optype"], [FORWARD, BACKWARD])
-
-    def longer(mine: np.ndarray[Any, Any]) -> str:
-        """How much longer than its peers it computes."""
-        own, rest = cost[compute & mine], cost[compute & ~mine]
-        return f"{100 * (own.mean() / rest.mean() - 1):.0f}%" if len(own) and len(rest) else "no"
-
-    parts = _parts(table)
-    for name in ("worker", "stage", "dp rank"):
-        one = max(regained[name], key=lambda key: regained[name][key])
-        share, mine = regained[name][one], parts[name][one]
-        if share < _HOLDS or len(regained[name]) < 2:
-            continue
-        much = "all" if share > 0.995 else f"{100 * share:.0f}%"
-        back = f"with ideal durations it gives back {much} of what is lost"
-        if name == "worker":
-            dp, stage = one.split(",")
-            ranks = ", ".join(map(str, np.unique(c["rank"][mine]).tolist()))
-            return name, (
-                f"One slow worker: dp rank {dp}, stage {stage} (rank {ranks}) computes {longer(mine)} "
-                f"longer than the others, and everyone waits; {back}. Look at that machine."
-            )
-        if name == "stage":
-            last = " (the last: output layer and loss)" if one == str(c["stage"].max()) else ""
-            return name, (
-                f"Stages out of balance: stage {one}{last} computes {longer(mine)} longer a micro-batch "
-                f"than the others; {back}. Give it fewer layers."
-            )
-        return name, (
-            f"One slow replica: dp rank {one} computes {longer(mine)} longer than the others; {back}. "
-            "Look at its machines and its data."
+    place = _place(table, cost, regained)
+    data = regained["data"]["micro-batches alike"]
+    if data >= _HOLDS and together >= _TOGETHER:
+        # the longest micro-batch may make a place look slow too: it comes second
+        next_ = f" Next: {place[1][0].lower()}{place[1][1:]}" if place is not None else ""
+        return "data", (
+            f"Sequence lengths: micro-batches differ, and their forward and backward agree on it (correlation "
+            f"{together:.2f}); alike they give back {_much(data)} of what is lost. Balance lengths over "
+            f"micro-batches and dp ranks.{next_}"
         )
+    if place is not None:
+        return place
     kind = max(regained["type"], key=lambda key: regained["type"][key])
     if kind not in COMPUTE and regained["type"][kind] >= _HOLDS:
         return "communication", (
-            f"Slow transfers: {kind} at its usual time gives back {100 * regained['type'][kind]:.0f}% of what "
-            "is lost. Look at NICs and links."
-        )
-    if together >= _TOGETHER:
-        return "data", (
-            f"Micro-batches differ, and forward and backward agree on it (correlation {together:.2f}): "
-            "sequence lengths. Balance them over micro-batches and dp ranks."
+            f"Slow transfers: {kind} at its usual time gives back {_much(regained['type'][kind])} of what is "
+            "lost. Look at NICs and links."
         )
     worst = max(regained["stage"], key=lambda key: regained["stage"][key])
     return "spread", (
         f"No worker, stage or replica holds it; stage {worst} alone gives back "
-        f"{100 * regained['stage'][worst]:.0f}%. Most of it is {kind} time that varies everywhere."
+        f"{_much(regained['stage'][worst])}. Most of it is {kind} time that varies everywhere."
     )
+
+
+def _much(share: float) -> str:
+    return "all" if share > 0.995 else f"{100 * share:.0f}%"
+
+
+def _place(table: OpTable, cost: Floats, regained: Mapping[str, Shares]) -> tuple[str, str] | None:
+    """The worker, else stage, else dp rank that gives back at least half; None where none does."""
+    c = table.columns
+    compute = np.isin(c["optype"], [FORWARD, BACKWARD])
+    parts = _parts(table)
+    for name in ("worker", "stage", "dp rank"):
+        one = max(regained[name], key=lambda key: regained[name][key])
+        share, mine = regained[name][one], parts[name][one]
+        own, rest = cost[compute & mine], cost[compute & ~mine]
+        if share < _HOLDS or len(regained[name]) < 2 or not len(own) or not len(rest):
+            continue
+        longer = f"computes {100 * (own.mean() / rest.mean() - 1):.0f}% longer"
+        back = f"with ideal durations it gives back {_much(share)} of what is lost"
+        if name == "worker":
+            dp, stage = one.split(",")
+            ranks = ", ".join(map(str, np.unique(c["rank"][mine]).tolist()))
+            return name, (
+                f"One slow worker: dp rank {dp}, stage {stage} (rank {ranks}) {longer} than the others, and "
+                f"everyone waits; {back}. Look at that machine."
+            )
+        if name == "stage":
+            last = " (the last: output layer and loss)" if one == str(c["stage"].max()) else ""
+            return name, (
+                f"Stages out of balance: stage {one}{last} {longer} a micro-batch than the others; {back}. "
+                "Give it fewer layers."
+            )
+        return name, (
+            f"One slow replica: dp rank {one} {longer} than the others; {back}. Look at its machines and its data."
+        )
+    return None
