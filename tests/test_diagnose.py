@@ -52,6 +52,8 @@ PLANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_cause_is_worth_what_it_costs(plant: str) -> None:
     cause, planted, clean = PLANTS[plant]
+    if cause == "faults":
+        cause = f"fault 1: {planted['faults'][0]['kind']}"
     found = diagnose(scenario(**planted), allow_oom=True)
     true = run(**planted).step_time_s - run(**clean).step_time_s
     worth = {one.cause: one.seconds for one in found.causes}

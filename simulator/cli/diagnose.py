@@ -19,7 +19,6 @@ from simulator.cli.options import (
 
 if TYPE_CHECKING:
     from simulator.study.finding import Diagnosis
-    from simulator.study.worth import Worth
 
 
 def command(
@@ -36,7 +35,7 @@ def command(
     as_json: JsonOption = False,
     worth_by: Annotated[
         str | None,
-        typer.Option("--worth", help="Scenarios: remove causes too by single, cumulative or shapley."),
+        typer.Option("--worth", help="Scenarios: price causes by single (default), cumulative or shapley."),
     ] = None,
     with_acceptance: Annotated[
         bool, typer.Option("--with-acceptance", help="Scenarios: find the layer that acceptance cannot see.")
@@ -52,7 +51,7 @@ def command(
 
     Example: trainsim diagnose slow-node --fail-if "mfu<0.5"
     """
-    from simulator.report.diagnosis import report, worth_table
+    from simulator.report.diagnosis import report
     from simulator.study.conditions import figure, holds, read_condition
 
     conditions = [read_condition(text) for text in fail_if or []]
@@ -61,7 +60,6 @@ def command(
     check_options(target, settings, {"--model": model, "--gpu": gpu, "--tokens-per-step": tokens_per_step})
     if with_acceptance:
         check_runs_again("--with-acceptance", target)
-    priced: Worth | None = None
     if is_trace(target):
         from simulator.study.trace_diagnosis import diagnose_traces
 
@@ -71,12 +69,8 @@ def command(
 
         found = diagnose_saved(Path(target))
     else:
-        found, priced = _of_scenario(target, overrides(settings), worth_by, allow_oom)
+        found = _of_scenario(target, overrides(settings), worth_by or "single", allow_oom)
     plain, text = found.to_dict(), report(found)
-    if worth_by is not None:
-        assert priced is not None
-        plain["worth"] = priced.to_dict()
-        text += "\n\n" + worth_table(priced)
     if with_acceptance:
         from simulator.report.acceptance_table import elimination
         from simulator.study.acceptance_layers import eliminate
@@ -98,17 +92,13 @@ def command(
         raise typer.Exit(1)
 
 
-def _of_scenario(
-    target: str, changes: dict[str, str], worth_by: str | None, allow_oom: bool
-) -> tuple[Diagnosis, Worth | None]:
-    from simulator.study.diagnose import REMOVALS, diagnose
+def _of_scenario(target: str, changes: dict[str, str], method: str, allow_oom: bool) -> Diagnosis:
+    from simulator.study.diagnose import diagnose
     from simulator.study.simulate import load
-    from simulator.study.worth import worth
 
     loaded = load(target, dict(changes))
-    with progress(len(REMOVALS), "causes") as done:
-        found = diagnose(loaded, allow_oom=allow_oom, progress=done)
-    return found, worth(loaded, worth_by) if worth_by is not None else None
+    with progress(1, "runs without a cause") as show:
+        return diagnose(loaded, method=method, allow_oom=allow_oom, progress=show)
 
 
 def check_options(target: str, settings: list[str] | None, of_traces: Mapping[str, object]) -> None:

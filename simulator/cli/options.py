@@ -88,10 +88,13 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def progress(total: int, what: str, *, after_s: float = 2.0) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal's error stream, once the work takes longer than `after_s`."""
+def progress(total: int, what: str, *, after_s: float = 2.0) -> Iterator[Callable[..., None]]:
+    """A progress bar on the terminal's error stream, once the work takes longer than `after_s`.
+
+    Its caller may give another total with what is done.
+    """
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total=0: None
         return
     import time
 
@@ -105,12 +108,12 @@ def progress(total: int, what: str, *, after_s: float = 2.0) -> Iterator[Callabl
     task = bar.add_task(what, total=total)
     began, shown = time.monotonic(), False
 
-    def done(count: int) -> None:
+    def done(count: int, total: int | None = None) -> None:
         nonlocal shown
         if not shown and time.monotonic() - began > after_s:
             bar.start()
             shown = True
-        bar.update(task, completed=count)
+        bar.update(task, completed=count, total=total)
 
     try:
         yield done

@@ -10,7 +10,7 @@ from typing import Final
 from simulator.analysis.reading import EDGES_S, Evidence, Traffic
 from simulator.report.figures import Unit, bar, count, share, time_unit, time_with_unit
 from simulator.study.finding import Cause, Diagnosis
-from simulator.study.worth import Worth
+from simulator.study.removals import ALWAYS
 
 _WIDTH: Final = 80
 #: what takes less of a step is not worth a line
@@ -165,13 +165,20 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
         return
     unit = time_unit(max(cause.seconds for cause in found.causes))
     for number, cause in enumerate(found.causes[:_SHOWN], 1):
+        if cause.cause in ALWAYS and (number == 1 or found.causes[number - 2].cause not in ALWAYS):
+            yield "  and what every run has:"
         yield f"  {number:>2}. {_cause(cause, unit)}"
         yield f"      {cause.advice[0].upper()}{cause.advice[1:]}." if cause.advice else ""
     rest = found.causes[_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more, {time_with_unit(sum(cause.seconds for cause in rest))} together."
+    yield from _together(found)
     first = found.causes[0]
-    if first.mfu_points > 0 and not math.isnan(found.mfu):
+    if (
+        first.mfu_points > 0
+        and not math.isnan(found.mfu)
+        and (found.worth is None or found.worth.method == "single")
+    ):
         yield ""
         yield (
             f"Mend the first, {first.cause}, and the step takes {time_with_unit(found.step_s - first.seconds)} at "
@@ -179,31 +186,32 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
         )
 
 
+_WAYS: Final = {
+    "single": "Each is removed alone",
+    "cumulative": "Each is removed after those before it in a fixed order",
+    "shapley": "Shapley values, the mean over orders of removal",
+}
+
+
+def _together(found: Diagnosis) -> Iterator[str]:
+    """How the worths were found, and what they come to."""
+    if found.worth is None:
+        return
+    worth = found.worth
+    left = worth.remainder_s
+    rest = "" if abs(left) < 1e-6 * worth.step_s else f"; {time_with_unit(abs(left))} remain"
+    adds = "" if worth.method == "single" else ", and their worths add up to that"
+    yield ""
+    yield (
+        f"{_WAYS[worth.method]} ({worth.runs} runs). Without all of them the step is "
+        f"{time_with_unit(worth.all_s)} shorter, {share(worth.all_s / worth.gap_s)} of what is to explain{adds}{rest}."
+    )
+
+
 def _cause(cause: Cause, unit: Unit) -> str:
     points = f", {cause.mfu_points:.1f} points of MFU" if cause.mfu_points > 0 else ""
     seconds = f"{unit.of(cause.seconds)} {unit.name}"
     return f"{cause.cause}: {seconds}{points} ({cause.confidence.partition(':')[0]} confidence)"
-
-
-def worth_table(found: Worth) -> str:
-    """What each removable cause is worth, and all of them together."""
-    ways = {
-        "single": "each removed alone",
-        "cumulative": "removed one after the other",
-        "shapley": "Shapley values" + ("" if found.exact else ", orders drawn"),
-    }
-    lines = [f"Worth of what can be removed ({ways[found.method]}; {found.runs} runs)"]
-    lines += [f"  {time_with_unit_signed(value):>10}  {name}" for name, value in found.seconds.items()]
-    lines.append(f"  {time_with_unit_signed(found.all_s):>10}  all of them together")
-    return "\n".join(lines)
-
-
-def time_with_unit_signed(seconds: float) -> str:
-    """
-    >>> time_with_unit_signed(-0.25)
-    '-250.0 ms'
-    """
-    return ("-" if seconds < -5e-10 else "") + time_with_unit(abs(seconds))
 
 
 def _in(unit: Unit, seconds: float) -> str:

@@ -1,8 +1,8 @@
 """Where the time of a scenario's step went, in a fixed order, and what each cause is worth.
 
 First how much is unaccounted for; then the timeline: GPU idle, what the host did meanwhile, collectives, the
-optimizer; then one metric a suspect; at last the causes by worth, each found by running again without it.
-What cannot be switched off is worth its item of the waterfall.
+optimizer; then one metric a suspect; at last the causes by worth, each found by running again without it. In a
+saved run they are worth their items of the waterfall.
 """
 
 from __future__ import annotations
@@ -17,55 +17,26 @@ import numpy as np
 from simulator.analysis import causes as names
 from simulator.analysis import reading
 from simulator.analysis.intervals import Floats, total
-from simulator.analysis.result import Result, lane_peaks
+from simulator.analysis.result import lane_peaks
 from simulator.analysis.spread import spread
 from simulator.analysis.utilisation import compute_by_step
 from simulator.analysis.waterfall import Item, ledger, weights
 from simulator.analysis.waterfall import waterfall as make_waterfall
 from simulator.errors import SpecError
 from simulator.report import store
-from simulator.spec import Checkpoint, Distribution, Recompute, Scenario
+from simulator.spec import Scenario
 from simulator.study.finding import Cause, Diagnosis
+from simulator.study.removals import ALWAYS
 from simulator.study.simulate import simulate
+from simulator.study.worth import Worth, worth
 from simulator.timeline import Timeline
 
 #: Causes below this share of the step are left out.
 _LEAST: Final = 0.002
 
 
-Removal = Callable[[Scenario], Scenario]
-
-#: cause -> (the scenario without it, advice)
-REMOVALS: Final[Mapping[str, tuple[Removal, str]]] = {
-    "faults": (
-        lambda s: replace(s, faults=()),
-        "take the faulty machines out; plan collections and pauses at common steps",
-    ),
-    "dataloader": (
-        lambda s: replace(s, dataloader=replace(s.dataloader, load_time=Distribution("constant", 0.0))),
-        "more workers: load time over workers bounds the step; more prefetch against jitter",
-    ),
-    "launches": (
-        lambda s: replace(s, software=replace(s.software, cuda_graphs=True)),
-        "CUDA graphs, torch.compile, larger micro-batches",
-    ),
-    "host synchronisation": (
-        lambda s: replace(s, software=replace(s.software, log_every=0, clip_syncs_host=False)),
-        "read the loss and the norm less often, or a step late",
-    ),
-    "checkpoints": (
-        lambda s: replace(s, checkpoint=Checkpoint()),
-        "save asynchronously, or less often (trainsim plan checkpoint)",
-    ),
-    "recomputation": (
-        lambda s: replace(s, recompute=Recompute()),
-        "recompute less: smaller micro-batches, sharding or sequence parallelism make room",
-    ),
-    "gradient communication without overlap": (
-        lambda s: replace(s, overlap=replace(s.overlap, grad_reduce=True)),
-        "reduce gradients during the backward",
-    ),
-}
+#: what every run has
+_LAST: Final = (names.BELOW_PEAK, *ALWAYS)
 
 #: item of the waterfall -> advice, for what cannot be switched off
 ITEMS: Final[Mapping[str, str]] = {
@@ -97,9 +68,17 @@ _ADVICE_OF_HOST: Final[Mapping[str, str]] = {
 
 
 def diagnose(
-    scenario: Scenario, *, allow_oom: bool = False, progress: Callable[[int], None] | None = None
+    scenario: Scenario,
+    *,
+    method: str = "single",
+    processes: int = 2,
+    allow_oom: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
-    """Run a scenario and explain its step."""
+    """Run a scenario and explain its step; `method`: how causes are priced, see `study.worth`.
+
+    `progress` is called with the runs that are made and all that there are.
+    """
     result = simulate(scenario, allow_oom=allow_oom)
     about = _About(
         gpus=f"{result.model} on {result.gpus:,} GPU{'s' * (result.gpus != 1)}",
@@ -109,8 +88,8 @@ def diagnose(
         hbm_bytes_per_s=scenario.cluster.gpu.memory_bandwidth_bytes_per_s,
     )
     found = read(result.timeline, result.waterfall, result.step_time_s, result.mfu, about)
-    causes = _causes(scenario, result, progress)
-    return replace(found, causes=causes, result=result)
+    gone = worth(scenario, method, processes=processes, step_s=result.step_time_s, progress=progress)
+    return replace(found, causes=priced(gone, result.mfu), result=result, worth=gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +186,27 @@ def _verdict(timeline: Timeline, first: int) -> dict[str, Any]:
     return {"sort": found.sort, "excess": found.excess, "p_value": found.p_value, "text": found.text}
 
 
-def _causes(scenario: Scenario, result: Result, progress: Callable[[int], None] | None) -> tuple[Cause, ...]:
-    step, found = result.step_time_s, []
-    for number, (name, (removal, advice)) in enumerate(REMOVALS.items()):
-        changed = removal(scenario)
-        if changed != scenario:
-            without = simulate(changed, allow_oom=True)
-            saved = step - without.step_time_s
-            found.append(
-                Cause(name, saved, 100 * (without.mfu - result.mfu), "high: run again without it", advice)
-            )
-        if progress is not None:
-            progress(number + 1)
-    seconds = {item.name: item.seconds for item in result.waterfall}
-    items = {name: seconds.get(name, 0.0) for name in ITEMS}
-    return _ranked([*found, *_priced(items, step, result.mfu)], step)
+def priced(found: Worth, mfu: float) -> tuple[Cause, ...]:
+    """What runs without each cause say it is worth."""
+    step = found.step_s
+    how = _HOW[found.method]
+    causes = [
+        Cause(name, spent, _points(spent, step, mfu), how, found.advice[name])
+        for name, spent in found.seconds.items()
+    ]
+    return _ranked(causes, step)
+
+
+_HOW: Final[Mapping[str, str]] = {
+    "single": "high: run again without it",
+    "cumulative": "high: run again without it and those before it",
+    "shapley": "high: run again without it, mean over orders",
+}
+
+
+def _points(seconds: float, step_s: float, mfu: float) -> float:
+    """Points of MFU if so much of the step were gone."""
+    return 100 * mfu * seconds / (step_s - seconds) if seconds < step_s else 0.0
 
 
 def _items(seconds: Mapping[str, float], step_s: float, mfu: float) -> tuple[Cause, ...]:
@@ -233,7 +218,7 @@ def _items(seconds: Mapping[str, float], step_s: float, mfu: float) -> tuple[Cau
 def _priced(seconds: Mapping[str, float], step_s: float, mfu: float) -> list[Cause]:
     return [
         Cause(
-            name, spent, 100 * mfu * spent / (step_s - spent) if spent < step_s else 0.0,
+            name, spent, _points(spent, step_s, mfu),
             "medium: its item of the waterfall", ITEMS.get(name, _ADVICE_OF_HOST.get(name, "")),
         )
         for name, spent in seconds.items()
@@ -243,7 +228,7 @@ def _priced(seconds: Mapping[str, float], step_s: float, mfu: float) -> list[Cau
 def _ranked(found: Iterable[Cause], step_s: float) -> tuple[Cause, ...]:
     """By worth; what any healthy run has comes after what this one suffers from."""
     shown = [cause for cause in found if cause.seconds > _LEAST * step_s]
-    return tuple(sorted(shown, key=lambda cause: (cause.cause == names.BELOW_PEAK, -cause.seconds)))
+    return tuple(sorted(shown, key=lambda cause: (cause.cause in _LAST, -cause.seconds)))
 
 
 def diagnose_saved(path: Path) -> Diagnosis:

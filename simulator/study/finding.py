@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from simulator.analysis.reading import EDGES_S, Evidence, Idle, Traffic, known, plain_traffic
 from simulator.analysis.result import Result
+from simulator.study.worth import Worth
 from simulator.timeline import Timeline
 
 
@@ -50,7 +51,8 @@ class Diagnosis:
     causes: tuple[Cause, ...]
     timeline: Timeline
     first_step: int = 0
-    result: Result | None = field(default=None)
+    result: Result | None = None
+    worth: Worth | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,4 +86,5 @@ class Diagnosis:
             "spread": dict(self.spread),
             "causes": [cause.to_dict() for cause in self.causes],
             "notes": list(self.notes),
+            **({"worth": self.worth.to_dict()} if self.worth is not None else {}),
         }
