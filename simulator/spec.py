@@ -285,6 +285,13 @@ class Recompute:
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """Activations of the first `layers` layers of each (virtual) stage wait in host memory."""
+
+    layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap:
     grad_reduce: bool = True
     bucket_size_bytes: float = 25 * 2.0**20
@@ -408,6 +415,7 @@ class Scenario:
     precision: Precision = "bf16"
     parallelism: Parallelism = Parallelism()
     recompute: Recompute = Recompute()
+    offload: Offload = Offload()
     overlap: Overlap = Overlap()
     software: Software = Software()
     dataloader: Dataloader = Dataloader()

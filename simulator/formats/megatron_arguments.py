@@ -370,6 +370,7 @@ def _software(fields: Fields, found: Foreign) -> None:
     interval = fields.whole("log-interval", 1)
     found.set("software.log_every", 100 if interval is None else interval)
     found.set("dataloader.workers", fields.whole("num-workers", 0))
+    found.set("offload.layers", fields.whole("cpu-offloading-num-layers", 0))
     graphs = [fields.flag(name) for name in ("enable-cuda-graph", "external-cuda-graph")]
     if any(graphs):
         found.set("software.cuda_graphs", True)

@@ -17,6 +17,7 @@ from typing import Final
 
 from simulator.model.allocator import reserved
 from simulator.model.blocks import Block, Parameter
+from simulator.model.offload import buffer_bytes, kept_bytes
 from simulator.model.recipes import recipe
 from simulator.spec import Scenario
 
@@ -135,8 +136,7 @@ def stage_memory(
         [element.state * share(one, 1) for one in parameters],
     )
     activations = sum(
-        held * sum(block.activation_bytes for block in blocks)
-        for blocks, held in zip(chunks, in_flight, strict=True)
+        held * sum(kept_bytes(scenario, blocks)) for blocks, held in zip(chunks, in_flight, strict=True)
     )
     working, gathered, fullest = _fullest(scenario, chunks, element, zero)
     return StageMemory(
@@ -144,7 +144,7 @@ def stage_memory(
         parameters_bytes=sum(tensors[0]),
         gradients_bytes=sum(tensors[1]),
         optimizer_bytes=sum(tensors[2]),
-        activations_bytes=activations,
+        activations_bytes=activations + buffer_bytes(scenario, chunks),
         working_bytes=working,
         buffers_bytes=gathered + _buffer_bytes(scenario, chunks, sum(tensors[1]), zero),
         rounding_bytes=_rounding(scenario, tensors),
@@ -159,13 +159,13 @@ def _fullest(
     """(working bytes, bytes of gathered units and their gradients, name) of the block with the peak."""
     best = (0.0, 0.0, "")
     for blocks in chunks:
-        freed = 0.0
+        freed, kept = 0.0, kept_bytes(scenario, blocks)
         for place in reversed(range(len(blocks))):
             working = blocks[place].working_bytes - freed
             gathered = _units(scenario, blocks, place, element) if zero == 3 else 0.0
             if working + gathered > best[0] + best[1]:
                 best = (working, gathered, blocks[place].name)
-            freed += blocks[place].activation_bytes
+            freed += kept[place]
     return best
 
 

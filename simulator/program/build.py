@@ -31,6 +31,7 @@ from simulator.program.instructions import (
     Send,
     Wait,
 )
+from simulator.program.offload import Offload
 from simulator.program.passes import Pass, backward, forward, run, run_beside
 from simulator.spec import LayerList, Scenario
 from simulator.timeline import DeviceKind, HostKind
@@ -62,12 +63,14 @@ class _RoleBuilder:
     chunks: tuple[tuple[tuple[Block, ...], ...], ...]  # by stage and chunk
     emit: Emitter
     posted: dict[Action, str] = field(default_factory=dict)  # event of the receive of an action's input
+    offload: Offload = field(init=False)
     sent: list[str] = field(default_factory=list)  # events of sends that compute has to wait for
 
     def build(self) -> Role:
         policy = find_policy(self.scenario.parallelism.sharding)(
             self.scenario, self.mesh, self.chunks[self.stage], self.emit
         )
+        self.offload = Offload(self.scenario, self.chunks[self.stage], self.emit)
         policy.before_step()
         actions = self.plan.order(
             self.stage, len(self.chunks), self.scenario.micro_batches, len(self.chunks[0])
@@ -120,8 +123,10 @@ class _RoleBuilder:
             self._received(action)
         for place, block in enumerate(blocks):
             policy.before_forward(action.chunk, place, action.micro_batch)
+            self.offload.before_forward(action.chunk, place)
             yield from forward(self.emit, (block,), action.micro_batch, self._stack)
             policy.after_forward(action.chunk, place, action.micro_batch)
+            self.offload.after_forward(action.chunk, place, action.micro_batch)
         self._send(position, after, "forward", action.micro_batch)
 
     def backward(self, policy: GradientPolicy, action: Action) -> Pass:
@@ -141,6 +146,7 @@ class _RoleBuilder:
         for place in reversed(range(len(blocks))):
             if "input" in parts:  # the weights' part needs no weights
                 policy.before_backward(action.chunk, place, action.micro_batch)
+                self.offload.before_backward(action.chunk, place, action.micro_batch)
             yield from backward(
                 self.emit,
                 (blocks[place],),

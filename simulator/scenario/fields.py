@@ -115,6 +115,12 @@ class FirstFields(Section):
     first: Whole
 
 
+class OffloadFields(Section):
+    """Activations that wait in host memory."""
+
+    layers: Whole = Field(0, description="of each (virtual) stage, from its first on")
+
+
 class OverlapFields(Section):
     """What runs beside compute."""
 
@@ -204,6 +210,7 @@ class ScenarioFields(Section):
     recompute: Literal["none", "selective", "full"] | EveryFields | FirstFields = Field(
         "none", description="none, selective, full, {every: n} layers, or the {first: n} of each stage"
     )
+    offload: OffloadFields = OffloadFields()
     overlap: OverlapFields = OverlapFields()
     software: SoftwareFields = SoftwareFields()
     dataloader: DataloaderFields = DataloaderFields()

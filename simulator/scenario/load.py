@@ -100,6 +100,7 @@ class _Builder:
                 precision=fields.precision,
                 parallelism=parallelism,
                 recompute=self._recompute(),
+                offload=spec.Offload(fields.offload.layers),
                 overlap=self._overlap(),
                 software=self._software(),
                 dataloader=self._dataloader(),

@@ -62,6 +62,8 @@ def advise(scenario: Scenario) -> list[str]:
         found.append("shard the optimizer (parallelism.sharding: zero-1) or all (fsdp)")
     if scenario.recompute.kind == "none":
         found.append("recompute (recompute: selective, then full)")
+    if not scenario.offload.layers:
+        found.append("send activations to the host (offload.layers)")
     if scenario.batch.micro_batch > 1:
         found.append("a smaller batch.micro_batch")
     found.append("more parallelism.tp or parallelism.pp")
