@@ -90,6 +90,7 @@ def meshes(draw: st.DrawFn) -> dict[str, Any]:
             "schedule": schedule,
             "sharding": draw(st.sampled_from(["ddp", "zero-1", "zero-2", "fsdp", "hsdp"])),
         },
+        "offload": {"layers": draw(st.sampled_from([0, 0, 1, 2]))},
         "overlap": {
             "grad_reduce": draw(st.booleans()),
             "bucket_size": draw(st.sampled_from(["1 MiB", "25 MiB", "1 GiB"])),

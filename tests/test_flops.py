@@ -60,12 +60,13 @@ def _products(model: Transformer, sequence_length: int) -> float:
     sequence_parallel=st.booleans(),
     recompute=st.sampled_from(["none", "selective", "full"]),
     attention=st.sampled_from(["unfused", "flash1", "flash2"]),
+    overlapped=st.booleans(),
     precision=st.sampled_from(["bf16", "fp32"]),
 )
 @settings(max_examples=80, deadline=None)
 def test_all_layouts_count_the_same_flops(
     name: str, tp: int, cp: int, cp_kind: str, ep: int, split: int, sequence_parallel: bool, recompute: str,
-    attention: str, precision: str,
+    attention: str, overlapped: bool, precision: str,
 ) -> None:  # fmt: skip
     if cp > 1 and cp_kind == "ring" and attention == "unfused":
         attention = "flash2"  # a ring needs fused kernels
@@ -73,10 +74,10 @@ def test_all_layouts_count_the_same_flops(
         tp = 16 // cp
     layout: dict[str, Any] = {"tp": tp, "cp": cp, "cp_kind": cp_kind, "sequence_parallel": sequence_parallel}
     if "experts" in MODELS[name]:
-        layout |= {"ep": ep, "expert_tp": split if tp % max(1, split) == 0 else 0}
+        layout |= {"ep": min(ep, 32 // tp // cp), "expert_tp": split if tp % max(1, split) == 0 else 0}
     made = scenario(
         model=MODELS[name], parallelism=layout, recompute=recompute, software__attention=attention,
-        precision=precision,
+        precision=precision, overlap__tp=overlapped and sequence_parallel,
     )  # fmt: skip
     assert isinstance(made.model, Transformer)
     tokens = made.batch.micro_batch * made.batch.sequence_length

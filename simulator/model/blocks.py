@@ -41,11 +41,15 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Kernels one after the other on the compute stream. `part`: which half of a split backward they are."""
+    """Kernels one after the other on the compute stream. `part`: which half of a split backward they are.
+
+    `settles`: they need what was exchanged beside the run before them.
+    """
 
     kernels: tuple[Kernel, ...]
     part: Literal["forward", "input", "weight", "recompute"] = "forward"
     gradients: tuple[int, ...] = ()  # parameters (index in the block) whose gradient is whole after this
+    settles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from simulator.model.blocks import Block, Exchange, Kernel, Parameter, Piece, Ru
 from simulator.model.context import Context
 from simulator.model.linear import (
     Linear,
-    after,
-    before,
     column_backward,
-    forward,
+    column_forward,
     row_backward,
+    row_forward,
 )
 from simulator.model.shapes import (
     attention_tensors,
@@ -128,8 +127,7 @@ class LayerBuilder:
         return [
             *projections.forward_pieces(context, self.attention_in, (*self._small(), norm), layout),
             *context_parallel.pieces(context, self.layer, "forward"),
-            Run((forward(context, self.attention_out),)),
-            *after(context),
+            *row_forward(context, self.attention_out),
             Run((*closing, *((norm,) if self.norms > 1 else ()))),
             *self._mlp_forward(),
             Run(closing),
@@ -167,8 +165,11 @@ class LayerBuilder:
             pieces += experts.forward_pieces(context)
         if self.mlp is not None:
             up, down = self.mlp
-            kernels = (forward(context, up), self._activation(down.inputs, 1.0), forward(context, down))
-            pieces += [*before(context), Run(kernels), *after(context)]
+            pieces += [
+                *column_forward(context, [up]),
+                Run((self._activation(down.inputs, 1.0),)),
+                *row_forward(context, down),
+            ]
         return pieces
 
     def backward(self) -> list[Piece]:
@@ -239,7 +240,7 @@ def layer_block(context: Context, layer: int, recompute: Recompute, whole: bool)
 def _again(piece: Piece) -> Piece:
     if isinstance(piece, Exchange):
         return Exchange(piece.kind, piece.axis, piece.size_bytes, piece.overlaps, "recompute")
-    return Run(without_count(piece.kernels), "recompute")
+    return Run(without_count(piece.kernels), "recompute", settles=piece.settles)
 
 
 def merge(pieces: list[Piece]) -> list[Piece]:
@@ -252,8 +253,9 @@ def merge(pieces: list[Piece]) -> list[Piece]:
             and isinstance(last, Run)
             and last.part == piece.part
             and not last.gradients
+            and not piece.settles
         ):
-            result[-1] = Run((*last.kernels, *piece.kernels), piece.part, piece.gradients)
+            result[-1] = Run((*last.kernels, *piece.kernels), piece.part, piece.gradients, last.settles)
         else:
             result.append(piece)
     return result

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.model import tp_overlap
 from simulator.model.blocks import Exchange, Kernel, Piece, Run
 from simulator.model.context import Context
 
@@ -58,30 +59,39 @@ def _exchange(
     return [Exchange(kind, "tp", size, overlaps, part)]  # type: ignore[arg-type]
 
 
-def before(context: Context, part: str = "forward", width: int = 0) -> list[Piece]:
-    """What a column-parallel layer needs first: with sequence parallelism, its whole input."""
-    if not context.parallelism.sequence_parallel:
-        return []
-    return _exchange(context, "all-gather", part, overlaps=context.tp_overlap, width=width)
+def column_forward(context: Context, linears: list[Linear], width: int = 0) -> list[Piece]:
+    """Column-parallel layers that share their input, `width` elements a token (hidden if 0) in all."""
+
+    def product(tokens: float) -> tuple[Kernel, ...]:
+        return tuple(forward(context, one, tokens) for one in linears)
+
+    if tp_overlap.applies(context):
+        return tp_overlap.gathered(context, product, "forward", width)
+    pieces: list[Piece] = []
+    if context.parallelism.sequence_parallel:
+        pieces += _exchange(context, "all-gather", "forward", width=width)
+    return [*pieces, Run(product(0))]
 
 
-def after(context: Context, part: str = "forward") -> list[Piece]:
-    """What a row-parallel layer leaves: partial sums."""
+def row_forward(context: Context, linear: Linear) -> list[Piece]:
+    """A row-parallel layer: it leaves partial sums."""
+    if tp_overlap.applies(context):
+        return tp_overlap.scattered(context, lambda tokens: (forward(context, linear, tokens),), "forward")
     kind = "reduce-scatter" if context.parallelism.sequence_parallel else "all-reduce"
-    return _exchange(context, kind, part, overlaps=context.tp_overlap)
+    return [Run((forward(context, linear),)), *_exchange(context, kind, "forward")]
 
 
-def forward(context: Context, linear: Linear) -> Kernel:
-    """The product."""
+def forward(context: Context, linear: Linear, tokens: float = 0) -> Kernel:
+    """The product, of so many tokens (0: of all that the rank works on)."""
     inputs, outputs = linear.local(context)
-    own = linear.own_part(context)
-    return context.gemm(linear.name, linear.tokens(context), outputs, inputs, counted=own)
+    own, rows = linear.own_part(context), tokens or linear.tokens(context)
+    return context.gemm(linear.name, rows, outputs, inputs, counted=own)
 
 
-def input_gradient(context: Context, linear: Linear) -> Kernel:
-    """dX = dY W."""
+def input_gradient(context: Context, linear: Linear, tokens: float = 0) -> Kernel:
+    """dX = dY W, of so many tokens (0: of all that the rank works on)."""
     inputs, outputs = linear.local(context)
-    tokens, own = linear.tokens(context), linear.own_part(context)
+    tokens, own = tokens or linear.tokens(context), linear.own_part(context)
     return context.gemm(f"{linear.name} dgrad", tokens, inputs, outputs, layout="NN", counted=own)
 
 
@@ -107,12 +117,16 @@ def column_backward(context: Context, linears: list[Linear], width: int = 0) -> 
 
 def row_backward(context: Context, linears: list[Linear]) -> list[Piece]:
     """Backward of row-parallel layers: with sequence parallelism the output's gradient is gathered."""
+
+    def product(tokens: float) -> tuple[Kernel, ...]:
+        return tuple(input_gradient(context, one, tokens) for one in linears)
+
+    if tp_overlap.applies(context):
+        return [*tp_overlap.gathered(context, product, "input"), weights(context, linears)]
     pieces: list[Piece] = []
     if context.parallelism.sequence_parallel:
-        pieces += _exchange(context, "all-gather", "input", overlaps=context.tp_overlap)
-    pieces.append(Run(tuple(input_gradient(context, one) for one in linears), "input"))
-    pieces.append(weights(context, linears))
-    return pieces
+        pieces += _exchange(context, "all-gather", "input")
+    return [*pieces, Run(product(0), "input"), weights(context, linears)]
 
 
 def weights(context: Context, linears: list[Linear]) -> Run:

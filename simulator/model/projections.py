@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from simulator.model.blocks import Kernel, Piece, Run
 from simulator.model.context import Context
-from simulator.model.linear import Linear, before, column_backward, forward, input_gradient, weights
+from simulator.model.linear import Linear, column_backward, column_forward, forward, input_gradient, weights
 
 
 def forward_pieces(
@@ -20,8 +20,8 @@ def forward_pieces(
     down, up = _apart(linears)
     return [
         Run((*first, *(forward(context, one) for one in down))),
-        *before(context, width=_width(context, down, up)),
-        Run((*(forward(context, one) for one in up), last)),
+        *column_forward(context, up, _width(context, down, up)),
+        Run((last,)),
     ]
 
 

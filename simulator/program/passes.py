@@ -96,6 +96,9 @@ def _pieces(
             else:
                 emit.add(Wait(event, "compute"))
             continue
+        if piece.settles and late:
+            emit.add(*(Wait(event, "compute") for event in late))
+            late = []
         recomputes = piece.part == "recompute"
         emit.kernels(
             piece.kernels,

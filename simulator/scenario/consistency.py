@@ -22,7 +22,7 @@ Check = Callable[[Scenario], Iterator[Finding]]
 def check(scenario: Scenario) -> list[Finding]:
     """Everything that does not fit together, all at once."""
     findings: list[Finding] = []
-    for one in (_names, _mesh, _batch, _stages, _divides, _precision, _rank_map, _nodes):
+    for one in (_names, _mesh, _batch, _stages, _divides, _overlap, _precision, _rank_map, _nodes):
         try:
             findings += one(scenario)
         except SpecError as error:
@@ -147,6 +147,12 @@ def _imbalance(scenario: Scenario, model: Transformer) -> Iterator[Finding]:
         expected = f"at most parallelism.ep ({ep})"
     if expected:
         yield Finding("batch.expert_imbalance", f"{imbalance:g}: expected {expected}")
+
+
+def _overlap(scenario: Scenario) -> Iterator[Finding]:
+    parallelism = scenario.parallelism
+    if scenario.overlap.tp and parallelism.tp > 1 and not parallelism.sequence_parallel:
+        yield Finding("overlap.tp", "true: expected parallelism.sequence_parallel: true with it")
 
 
 def _context_parallel(scenario: Scenario, model: Transformer) -> Iterator[Finding]:
