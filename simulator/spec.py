@@ -251,9 +251,18 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Packed documents: lengths drawn until the sequence is full; attention works within each."""
+    """Packed documents: lengths drawn until the sequence is full; attention works within each.
 
-    length: Distribution  # tokens
+    `lengths`: drawn from these (some corpus'), in place of the distribution.
+    """
+
+    length: Distribution = Distribution("constant", 0.0)  # tokens
+    lengths: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for length in self.lengths:
+            _at_least(length, 1, "lengths")
+        require(bool(self.lengths) or self.length.mean > 0, "length.mean", "expected more than 0, or lengths")
 
 
 @dataclass(frozen=True, slots=True)

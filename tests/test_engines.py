@@ -70,21 +70,35 @@ def faults(draw: st.DrawFn) -> dict[str, Any]:
     return {"kind": kind, "cv": 0.1}
 
 
+DOCUMENTS = st.sampled_from(
+    [
+        {},
+        {},
+        {"documents": {"distribution": "lognormal", "mean": 90, "cv": 1.0}},
+        {"documents": {"lengths": [7, 500]}},
+    ]
+)
+
+
 @st.composite
 def meshes(draw: st.DrawFn) -> dict[str, Any]:
     """A small run with any parallelism, schedule, sharding and software."""
     nodes = draw(st.sampled_from([1, 2]))
     tp = draw(st.sampled_from([1, 2, 8]))
     pp = draw(st.sampled_from([p for p in (1, 2, 4) if 8 * nodes % (tp * p) == 0]))
-    dp = 8 * nodes // tp // pp
+    cp = draw(st.sampled_from([c for c in (1, 1, 2) if 8 * nodes % (tp * pp * c) == 0]))
+    dp = 8 * nodes // tp // pp // cp
     schedule = draw(st.sampled_from(["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe"])) if pp > 1 else "1f1b"
     micro_batches = 2 * pp if schedule == "dualpipe" else draw(st.sampled_from([1, 3]))
     return {
         "model": TINY if schedule != "zb-v" else {**TINY, "layers": 8},
         "cluster": {"topology": "dgx-a100", "gpus": 8 * nodes},
-        "batch": {"sequence_length": 512, "micro_batch": 2, "global_batch": 2 * dp * micro_batches},
+        "batch": {"sequence_length": 512, "micro_batch": 2, "global_batch": 2 * dp * micro_batches}
+        | draw(DOCUMENTS),
         "parallelism": {
             "tp": tp,
+            "cp": cp,
+            "cp_kind": draw(st.sampled_from(["ring", "all-gather", "all-to-all"])) if tp < 8 else "ring",
             "pp": pp,
             "sequence_parallel": draw(st.booleans()) and tp > 1,
             "schedule": schedule,

@@ -239,7 +239,7 @@ def build_setting(scenario: Scenario, programs: Programs, mesh: Mesh, fabric: Fa
     place = np.array(scenario.parallelism.rank_map or range(mesh.ranks), dtype=np.int64)
     software = stack(scenario.software.framework)
     setting = _setting(scenario, programs, mesh, fabric, place, software)
-    setting.loads = loads_of(scenario, mesh, programs.micro_batches, setting.data_of_rank)
+    setting.loads = loads_of(scenario, mesh, programs.micro_batches)
     return setting
 
 

@@ -84,11 +84,12 @@ class DistributionFields(Section):
 
 
 class LengthFields(Section):
-    """A random number of tokens."""
+    """A random number of tokens: by a distribution and its mean, or drawn from a list."""
 
-    distribution: Literal["constant", "normal", "lognormal", "uniform", "exponential", "gamma"]
-    mean: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    distribution: Literal["constant", "normal", "lognormal", "uniform", "exponential", "gamma"] | None = None
+    mean: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     cv: NonNegative = 0.0
+    lengths: list[Count] | str | None = Field(None, description="of a corpus, or a file of one a line")
 
 
 class BatchFields(Section):
@@ -97,7 +98,9 @@ class BatchFields(Section):
     micro_batch: Count = Field(1, description="sequences (or samples) of one pass of a rank")
     global_batch: Count = Field(..., description="sequences (or samples) of a step, all ranks together")
     sequence_length: Count = Field(1, description="tokens of a sequence; 1 for a list of layers")
-    documents: LengthFields | None = Field(None, description="lengths of packed documents")
+    documents: LengthFields | None = Field(
+        None, description="packed documents: {distribution, mean, cv} of lengths, or {lengths: list or file}"
+    )
     expert_imbalance: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
         1.0, description="tokens of the fullest rank of an EP group over the mean; 1: balanced"
     )

@@ -17,6 +17,7 @@ from simulator.scenario.fields import (
     DistributionFields,
     EveryFields,
     FirstFields,
+    LengthFields,
     ParallelismFields,
     ScenarioFields,
 )
@@ -196,10 +197,7 @@ class _Builder:
 
     def _batch(self) -> spec.Batch:
         fields = self._fields.batch
-        documents = None
-        if fields.documents is not None:
-            length = fields.documents
-            documents = spec.Documents(spec.Distribution(length.distribution, length.mean, length.cv))
+        documents = None if fields.documents is None else self._documents(fields.documents)
         return spec.Batch(
             fields.micro_batch,
             fields.global_batch,
@@ -207,6 +205,49 @@ class _Builder:
             documents,
             fields.expert_imbalance,
         )
+
+    def _documents(self, fields: LengthFields) -> spec.Documents | None:
+        where = "batch.documents"
+        if fields.lengths is not None:
+            if fields.distribution is not None or fields.mean is not None:
+                self.findings.append(
+                    Finding(where, "expected a distribution with its mean, or lengths, not both")
+                )
+            lengths = fields.lengths
+            if isinstance(lengths, str):
+                lengths = self._whole_numbers(lengths, f"{where}.lengths", "length")
+            if not lengths:
+                self.findings.append(Finding(f"{where}.lengths", "expected one length or more"))
+                return None
+            return spec.Documents(lengths=tuple(lengths))
+        for name, value in (("distribution", fields.distribution), ("mean", fields.mean)):
+            if value is None:
+                self.findings.append(Finding(f"{where}.{name}", "missing"))
+        if fields.distribution is None or fields.mean is None:
+            return None
+        return spec.Documents(spec.Distribution(fields.distribution, fields.mean, fields.cv))
+
+    def _whole_numbers(self, name: str, where: str, what: str) -> list[int]:
+        """Whole numbers of 1 or more, one a line of a file beside the scenario."""
+        path = Path(name) if self._folder is None else self._folder / name
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            self.findings.append(Finding(where, f"'{name}': cannot be read: {error}"))
+            return []
+        numbers = []
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text:
+                continue
+            if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) < 1:
+                message = (
+                    f"line {number}: {text[:40]!r}: expected one {what} a line, a whole number of 1 or more"
+                )
+                self.findings.append(Finding(where, f"'{name}': {message}"))
+                return []
+            numbers.append(int(text))
+        return numbers
 
     def _recompute(self) -> spec.Recompute:
         value = self._fields.recompute
