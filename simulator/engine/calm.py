@@ -45,9 +45,13 @@ class Calm:
     _steps: int
     _arrays: dict[tuple[str, int, int, int], Floats | None]
 
+    def turn(self, step: int) -> int:
+        """The step of the calm run that a step is like."""
+        return min(step, self._steps - 1)
+
     def duration(self, item: Item, stage: int, step: int) -> Floats:
         """From the last arrival to the end of a collective or transfer, over the mesh."""
-        key = ("duration", id(item.work), stage, min(step, self._steps - 1))
+        key = ("duration", id(item.work), stage, self.turn(step))
         if key not in self._arrays:
             known = self._find(self._durations, item, step)
             self._arrays[key] = self._array(known or self._alone(item, stage), stage)
@@ -57,7 +61,7 @@ class Calm:
 
     def extra(self, item: Item, stage: int, step: int) -> Floats | None:
         """Seconds that communication adds to a segment, over the mesh; None for nothing."""
-        key = ("extra", id(item.work), stage, min(step, self._steps - 1))
+        key = ("extra", id(item.work), stage, self.turn(step))
         if key not in self._arrays:
             known = self._find(self._extras, item, step)
             self._arrays[key] = self._array(known, stage) if known else None
@@ -70,7 +74,7 @@ class Calm:
     def _find(
         self, table: Mapping[tuple[int, int], Mapping[int, float]], item: Item, step: int
     ) -> Mapping[int, float] | None:
-        return table.get((id(item.work), min(step, self._steps - 1)))
+        return table.get((id(item.work), self.turn(step)))
 
     def _array(self, by_lane: Mapping[int, float], stage: int) -> Floats:
         lanes = self._lanes[stage]

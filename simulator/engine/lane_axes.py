@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.script import Item
 from simulator.parallel.mesh import GROUPS, Mesh
 
 Floats = NDArray[np.float64]
@@ -55,6 +56,11 @@ class Axes:
             found = tuple(1 + i for i, axis in enumerate(self.names) if axis in members)
             self._of_group[group] = found
         return self._of_group[group]
+
+    def of_item(self, item: Item) -> tuple[int, ...]:
+        """Axes along which those that do the item together stand."""
+        group = getattr(item.work, "group", None)
+        return () if group is None else self.of_group(group)
 
     def index(self, ranks: Ints, shape: tuple[int, ...]) -> Ints:
         """Flat places of the stage's ranks (numbered within it) in an array of `shape`, first sample."""

@@ -30,9 +30,12 @@ class Rates:
         """When `work` seconds of full-speed work begun at `start` is done."""
         if self.healthy:
             return np.asarray(start + work)
+        return finish(self.edges, start, [self.alone(work, speed) for speed in self.speeds])
+
+    def alone(self, work: Floats, speed: Floats | None = None) -> Floats:
+        """Time that `work` takes at a speed, the first one unless given."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = [np.where(work > 0, work / speed, 0.0) for speed in self.speeds]
-        return finish(self.edges, start, times)
+            return np.where(work > 0, work / (self.speeds[0] if speed is None else speed), 0.0)
 
 
 def finish(edges: Sequence[float], start: Floats, times: Sequence[Floats]) -> Floats:
@@ -60,13 +63,17 @@ def finish(edges: Sequence[float], start: Floats, times: Sequence[Floats]) -> Fl
 
 @dataclass(frozen=True, slots=True)
 class SegmentTimes:
-    """A segment on a stage's ranks at the speed of one interval: A, B, C, first launch, varying parts."""
+    """A segment on a stage's ranks at the speed of one interval: A, B, C, first launch, varying parts.
+
+    `ahead_s`: a host that has issued it so long before it can start holds back nothing of it.
+    """
 
     work: Floats
     lead: Floats
     host: Floats
     first: Floats
     parts: Mapping[str, Floats]
+    ahead_s: float
 
 
 class StageCosts:
@@ -79,6 +86,8 @@ class StageCosts:
         self.ranks: Ints = np.flatnonzero(setting.stage_of_rank == stage)
         self._samples = samples
         self._factors = {resource: self._factors_of(resource) for resource in Resource}
+        self.variant = 0  # number of the state that the GPUs are in during a step
+        self._variants: dict[object, int] = {}
         self._times: dict[object, dict[Segment, tuple[SegmentTimes, ...]]] = {}
         self._speeds: dict[object, tuple[tuple[float, ...], tuple[Ints, ...], Ints]] = {}
 
@@ -130,8 +139,9 @@ class StageCosts:
 
     def begin_step(self, step: int) -> None:
         """Settle the GPUs' speeds of a step."""
-        self._key, self._now_edges, self._now, self._table = self._gpu_speeds(step)
-        self._now_times = self._times.setdefault(self._key, {})
+        key, self._now_edges, self._now, self._table = self._gpu_speeds(step)
+        self._now_times = self._times.setdefault(key, {})
+        self.variant = self._variants.setdefault(key, len(self._variants))
 
     def _gpu_speeds(self, step: int) -> Any:
         """(key, edges, kind of GPU and speed of each rank from each edge on, the kinds' table)."""
@@ -177,6 +187,7 @@ class StageCosts:
             host[mine], first[mine] = cost.host_s, cost.first_s
             for name, part in parts.items():
                 varying[name][mine] = part
+        ahead = float(np.maximum(first, lead - work - host).max())
         return tuple(
             SegmentTimes(
                 work[index],
@@ -184,6 +195,7 @@ class StageCosts:
                 host[index],
                 first[index],
                 {name: part[index] for name, part in varying.items()},
+                ahead,
             )
             for index in speeds
         )

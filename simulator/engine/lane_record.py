@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.engine.calm import Calm
 from simulator.engine.cast import lane_for
 from simulator.engine.colours import combine, keys
 from simulator.engine.fold import rank_words
 from simulator.engine.lane_axes import Axes, Floats, Ints, greatest
+from simulator.engine.lane_columns import collective_columns, host_columns, joined, loader_columns
+from simulator.engine.lane_spans import Order, Spans, latest_needed, outside_ends
 from simulator.engine.record import Names, Statics
 from simulator.engine.setting import Setting
 from simulator.faults import Factor, Pause, Resource
 from simulator.timeline import (
-    Collectives,
     DeviceSpans,
     HostKind,
-    HostSpans,
     Lane,
-    LoaderSpans,
     Timeline,
 )
 
 if TYPE_CHECKING:
-    from simulator.engine.lanes import Op
+    from simulator.engine.block import Block
+    from simulator.engine.lane_block import Issued
+    from simulator.engine.lane_op import Op
 
 #: row of each instance of a collective, by the number of its group
 Met: TypeAlias = "dict[int, int]"
@@ -89,21 +89,29 @@ class LaneRecorder:
         self._own = [np.arange(len(lanes)) for lanes in self._lanes_of]
         self._none = [np.full(len(lanes), -1) for lanes in self._lanes_of]
         self._rows = 0
-        self._device: list[tuple[Any, ...]] = []
+        self._device: list[Spans] = []
         self._collectives: list[list[Any]] = []
         self._host: list[tuple[Any, ...]] = []
         self._loads: list[tuple[Any, ...]] = []
         self._groups: dict[tuple[int, str | None], tuple[Ints, Ints, Ints]] = {}
+        self._orders: dict[Block, Order] = {}
+        self._members: dict[tuple[int, str, tuple[int, ...]], Ints] = {}
         self._since = [np.zeros(len(lanes)) for lanes in self._lanes_of]
         self._steps: list[Floats] = []
 
     def pick(self, stage: int, array: Floats) -> Floats:
         """The shown ranks' entries of an array over the mesh, shape (shown ranks of the stage,)."""
-        index = self._index.get((stage, array.shape))
+        return array.take(self._places_in(stage, array.shape))
+
+    def _places_in(self, stage: int, shape: tuple[int, ...]) -> Ints:
+        index = self._index.get((stage, shape))
         if index is None:
-            index = self._axes.index(self._places[stage], array.shape)
-            self._index[stage, array.shape] = index
-        return array.take(index)
+            index = self._index[stage, shape] = self._axes.index(self._places[stage], shape)
+        return index
+
+    def _rows_of(self, stage: int, rows: Floats) -> Floats:
+        """`pick` of each of several arrays in one, shape (rows, shown ranks of the stage)."""
+        return rows.reshape(len(rows), -1).take(self._places_in(stage, rows.shape[1:]), axis=1)
 
     # ------------------------------------------------------------------------------------- recording
 
@@ -117,6 +125,26 @@ class LaneRecorder:
         self._launching(lanes, since[blocked], begin[blocked], step)
         self._host.append((lanes, begin[blocked], end[blocked], kind, name, step))
         since[blocked] = end[blocked]
+
+    def queued(self, stage: int, host: Floats, waits: Sequence[bool], step: int) -> Floats:
+        """The host's clock over a block, shape (1 + len(waits), mesh): whether each row waits for its queue.
+
+        Returns it on the shown ranks.
+        """
+        shown = self._rows_of(stage, host)
+        if any(waits):
+            blocked = (shown[1:] > shown[:-1]) & np.array(waits)[:, None]
+            lane, row = np.nonzero(blocked.T)
+            if len(lane):
+                lanes = self._lanes_of[stage][lane]
+                begin, end = shown[row, lane], shown[row + 1, lane]
+                before = np.concatenate([end[:1], end[:-1]])
+                first = np.concatenate([[True], lane[1:] != lane[:-1]])
+                since = self._since[stage]
+                self._launching(lanes, np.where(first, since[lane], before), begin, step)
+                self._host.append((lanes, begin, end, HostKind.QUEUE_FULL, "launch queue full", step))
+                since[lane] = end  # in order: the last stays
+        return shown
 
     def finish(self, hosts: Sequence[Floats], step: int) -> None:
         """The run is over: what each stage's hosts launched last."""
@@ -145,11 +173,85 @@ class LaneRecorder:
         busy = np.full(len(lanes), np.nan) if op.busy is None else self.pick(stage, op.busy)
         meeting = self._none[stage] if met is None else self._meet(stage, op, start, end, met)
         self._device.append(
-            (
-                *(stage, op.item, start, end, self.pick(stage, op.issued)),
-                *(self.pick(stage, op.ready), self._blocker(stage, op), step, meeting, busy),
+            Spans(
+                *(stage, (op.item,), step, start, end, self.pick(stage, op.issued)),
+                *(self.pick(stage, op.ready), self._blocker(stage, op), meeting, busy),
             )
         )
+
+    def block(
+        self, stage: int, block: Block, issued: Issued, ends: Floats, takes: list[Floats] | None, step: int
+    ) -> None:
+        """A block is done, its pieces begun as soon as they could. `ends`: shape (pieces, mesh).
+
+        `takes`: of its pieces, where nothing is drawn; else what they took is what they lasted.
+        """
+        assert issued.shown is not None
+        count, lanes = len(block.items), self._lanes_of[stage]
+        order = self._orders.get(block)
+        if order is None:
+            order = self._orders[block] = Order(block)
+        end = self._rows_of(stage, ends)
+        outside = outside_ends(issued.outside, lambda shape: self._places_in(stage, shape), len(lanes))
+        known = np.concatenate([outside, end])
+        ready = latest_needed(known, order.needs)
+        rows = np.array([-1 if one is None else one.row for one in issued.outside], dtype=np.int64)
+        rows = np.concatenate([rows, self._rows + len(lanes) * np.arange(count)])
+        self._rows += count * len(lanes)
+        for op, row, shown in zip(issued.done, rows[-count:].tolist(), end, strict=True):
+            op.row, op.shown = row, shown
+        busy = end - ready
+        if takes is not None:
+            for number in order.launches.tolist():
+                busy[number] = self.pick(stage, takes[number])
+        meeting = np.full((count, len(lanes)), -1)
+        for group, numbers in order.groups.items():
+            busy[numbers] = np.nan
+            meeting[numbers] = self._meet_all(stage, block, issued, ends, ready, group, numbers)
+        blocker = order.blockers(known, rows[:, None] + (rows >= 0)[:, None] * self._own[stage])
+        issue = issued.shown[issued.at]
+        self._device.append(Spans(stage, block.items, step, ready, end, issue, ready, blocker, meeting, busy))
+
+    def _meet_all(
+        self,
+        stage: int,
+        block: Block,
+        issued: Issued,
+        ends: Floats,
+        ready: Floats,
+        group: str,
+        numbers: Ints,
+    ) -> Ints:
+        """`_meet` for the collectives of a group in a block, by their numbers in it."""
+        ids, chosen, place = self._instances(stage, group)
+
+        def members(shape: tuple[int, ...]) -> Ints:
+            key = (stage, group, shape)
+            if key not in self._members:
+                of_rank = self._setting.mesh.group_of(group)
+                ranks = np.stack([np.flatnonzero(of_rank == one) for one in ids.tolist()])
+                self._members[key] = self._axes.index(self._setting.number_in_stage[ranks.ravel()], shape)
+            return self._members[key]
+
+        size = self._setting.mesh.size(group)
+        flat = members(ends.shape[1:])
+        known = np.concatenate(
+            [
+                outside_ends(issued.outside, members, len(flat)),
+                ends.reshape(len(ends), -1).take(flat, axis=1),
+            ]
+        )
+        arrival = latest_needed(known, self._orders[block].needs[numbers]).reshape(len(numbers), -1, size)
+        first, begin = arrival.min(axis=2), arrival.max(axis=2)
+        end = self._rows_of(stage, ends[numbers])[:, chosen]
+        last = np.full(begin.shape, -1)
+        for lane, (here, own) in enumerate(zip(place.tolist(), ready[numbers].T, strict=True)):
+            last[:, here] = np.where(own >= begin[:, here], self._lanes_of[stage][lane], last[:, here])
+        rows = len(self._collectives) + np.arange(first.size).reshape(first.shape)
+        items = [block.items[number] for number in numbers.tolist() for _ in range(len(ids))]
+        columns = (array.ravel().tolist() for array in (begin, end, first, last))
+        self._collectives += [[item, size, *row] for item, *row in zip(items, *columns, strict=True)]
+        return rows[:, place]
 
     def _blocker(self, stage: int, op: Op) -> Ints:
         own = self._own[stage]
@@ -226,23 +328,25 @@ class LaneRecorder:
             ranks=self.lanes,
             streams=self._setting.scripts[0].streams,
             device=self._device_columns(names),
-            host=self._host_columns(names),
-            collectives=self._collective_columns(names),
+            host=host_columns(self._host, names),
+            collectives=collective_columns(self._collectives, self._calm, names),
             names=names.all(),
             steps=np.stack([starts, ends], axis=2),
-            loader=self._loader_spans(),
+            loader=loader_columns(self._loads),
             meta=meta,
         )
 
     def _device_columns(self, names: Names) -> DeviceSpans:
-        rows = self._device
-        counts = np.array([len(row[2]) for row in rows], dtype=np.int64)
-        lane = _joined([self._lanes_of[row[0]] for row in rows], np.int64)
-        step = np.repeat(np.array([row[7] for row in rows], dtype=np.int64), counts)
-        about, alone, own = self._about(rows, names)
-        start = _joined([row[2] for row in rows], np.float64)
-        end = _joined([row[3] for row in rows], np.float64)
-        busy = np.minimum(_joined([row[9] for row in rows], np.float64), end - start)
+        spans = self._device
+        about, alone, own = self._about(spans, names)
+        lanes = [self._lanes_of[one.stage] for one in spans]
+        counts = np.array([one.start.size for one in spans], dtype=np.int64)
+        lane = joined(
+            [np.tile(here, len(one.items)) for here, one in zip(lanes, spans, strict=True)], np.int64
+        )
+        start = joined([one.start for one in spans], np.float64)
+        end = joined([one.end for one in spans], np.float64)
+        busy = np.minimum(joined([one.busy for one in spans], np.float64), end - start)
         alone = np.minimum(alone, busy)
         return DeviceSpans(
             rank=lane,
@@ -251,12 +355,12 @@ class LaneRecorder:
             end_s=end,
             kind=about[:, 1].astype(np.int64),
             name=about[:, 2].astype(np.int64),
-            issued_s=_joined([row[4] for row in rows], np.float64),
-            ready_s=_joined([row[5] for row in rows], np.float64),
-            blocker=_joined([row[6] for row in rows], np.int64),
-            collective=_joined([row[8] for row in rows], np.int64),
+            issued_s=joined([one.issued for one in spans], np.float64),
+            ready_s=joined([one.ready for one in spans], np.float64),
+            blocker=joined([one.blocker for one in spans], np.int64),
+            collective=joined([one.meeting for one in spans], np.int64),
             launch=np.full(len(lane), -1),
-            step=step,
+            step=np.repeat(np.array([one.step for one in spans], dtype=np.int64), counts),
             micro_batch=about[:, 3].astype(np.int64),
             ideal_s=about[:, 4],
             model_flops=about[:, 5],
@@ -267,63 +371,32 @@ class LaneRecorder:
             fault_s=np.maximum(0.0, busy - alone - own),
         )
 
-    def _about(self, rows: list[tuple[Any, ...]], names: Names) -> tuple[Floats, Floats, Floats]:
+    def _about(self, spans: list[Spans], names: Names) -> tuple[Floats, Floats, Floats]:
         """(what the work says of each row, time alone at full speed, what communication adds)."""
         statics = Statics(self._setting, names)
         gpu = self._setting.gpu_of_rank[[lane.rank for lane in self.lanes]]
-        about, alone, extra = [], [], []
-        for stage, item, *_, step, _, _ in rows:
-            lanes = self._lanes_of[stage]
-            about += [statics.of(item, g) for g in gpu[lanes].tolist()]
-            alone += [statics.alone_s(item, g) for g in gpu[lanes].tolist()]
-            more = self._calm.extra(item, stage, step)
-            extra.append(np.zeros(len(lanes)) if more is None else self.pick(stage, more))
-        return np.array(about).reshape(-1, 8), np.array(alone), _joined(extra, np.float64)
-
-    def _host_columns(self, names: Names) -> HostSpans:
-        rows = self._host
-        counts = [len(row[0]) for row in rows]
-
-        def each(pick: Callable[[tuple[Any, ...]], int]) -> Ints:
-            return np.repeat(np.array([pick(row) for row in rows], dtype=np.int64), counts)
-
-        return HostSpans(
-            rank=_joined([row[0] for row in rows], np.int64),
-            start_s=_joined([row[1] for row in rows], np.float64),
-            end_s=_joined([row[2] for row in rows], np.float64),
-            kind=each(lambda row: int(row[3])),
-            name=each(lambda row: names(row[4])),
-            step=each(lambda row: row[5]),
-        )
-
-    def _collective_columns(self, names: Names) -> Collectives:
-        items, members, begin, end, first, last = (
-            zip(*self._collectives, strict=True) if (self._collectives) else ((),) * 6
-        )
-        works = [item.work for item in items]
-        return Collectives(
-            kind=np.array([names(getattr(work, "kind", "send-recv")) for work in works], np.int64),
-            axis=np.array([names(getattr(work, "group", "pp")) for work in works], np.int64),
-            size_bytes=np.array([work.size_bytes for work in works], np.float64),
-            group_size=np.array(members, np.int64),
-            begin_s=np.array(begin, np.float64),
-            end_s=np.array(end, np.float64),
-            ideal_s=np.array([self._calm.ideal_s(item) for item in items], np.float64),
-            first_s=np.array(first, np.float64),
-            last_rank=np.array(last, np.int64),
-        )
-
-    def _loader_spans(self) -> LoaderSpans:
-        rows = self._loads
-        counts = [len(row[0]) for row in rows]
-        return LoaderSpans(
-            _joined([row[0] for row in rows], np.int64),
-            np.repeat(np.array([row[1] for row in rows], np.int64), counts),
-            np.repeat(np.array([row[2] for row in rows], np.int64), counts),
-            _joined([row[3] for row in rows], np.float64),
-            _joined([row[4] for row in rows], np.float64),
-        )
-
-
-def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype=kind), *parts]).astype(kind)
+        table: list[tuple[float, ...]] = []
+        places: dict[tuple[int, int], int] = {}  # in the table, by item and GPU
+        rows: dict[tuple[int, int], Ints] = {}  # of all pieces of spans alike
+        extras: dict[tuple[int, int, int], Floats] = {}
+        index, extra = [], []
+        for one in spans:
+            key = (one.stage, id(one.items))
+            if key not in rows:
+                found = []
+                for item in one.items:
+                    for kind in gpu[self._lanes_of[one.stage]].tolist():
+                        if (id(item), kind) not in places:
+                            places[id(item), kind] = len(table)
+                            table.append((*statics.of(item, kind), statics.alone_s(item, kind)))
+                        found.append(places[id(item), kind])
+                rows[key] = np.array(found, dtype=np.int64)
+            index.append(rows[key])
+            turn = (*key, self._calm.turn(one.step))
+            if turn not in extras:
+                more = [self._calm.extra(item, one.stage, one.step) for item in one.items]
+                none = np.zeros(len(self._lanes_of[one.stage]))
+                extras[turn] = np.concatenate([none if x is None else self.pick(one.stage, x) for x in more])
+            extra.append(extras[turn])
+        about = np.array(table).reshape(-1, 9)[joined(index, np.int64)]
+        return about[:, :8], about[:, 8], joined(extra, np.float64)

@@ -8,16 +8,21 @@ the event engine on the folded cluster without private noise (see calm.py).
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from simulator.engine.block import Block
 from simulator.engine.calm import Calm
 from simulator.engine.lane_axes import Axes, Floats, greatest
+from simulator.engine.lane_block import Blocks, Issued
 from simulator.engine.lane_costs import Rates, StageCosts, finish
 from simulator.engine.lane_loader import LaneLoader
+from simulator.engine.lane_op import Done, Op
 from simulator.engine.lane_record import LaneRecorder
 from simulator.engine.script import Item, StepScript
 from simulator.engine.setting import Setting
@@ -28,30 +33,9 @@ from simulator.parallel.mesh import GROUPS
 from simulator.program.instructions import Copy, HostWait, HostWork, Launch, NextBatch
 from simulator.timeline import HostKind
 
-
-class Op:
-    """One issue of an item on all ranks of its stage."""
-
-    __slots__ = (
-        "arrival", "begin", "busy", "end", "host", "issued", "item", "previous", "ready", "row", "shown",
-        "start", "waits",
-    )  # fmt: skip
-
-    def __init__(self, item: Item, host: Floats, issued: Floats, previous: Op | None, waits: list[Op]):
-        self.item = item
-        self.host = host
-        self.issued = issued
-        self.previous = previous
-        self.waits = waits
-        self.row = -1
-        self.shown: Floats | None = None  # the end on the ranks that are recorded
-        self.ready = self.arrival = self.start = self.begin = self.end = issued
-        self.busy: Floats | None = None
-
-    def settle(self) -> None:
-        """It is over: let go of all but its end."""
-        self.previous, self.waits, self.busy = None, [], None
-        self.host = self.issued = self.ready = self.arrival = self.start = self.begin = self.end
+#: Numbers that the clocks of a block may hold, to stay in the cache; and pieces it has at least.
+_CACHED: Final = 2**16
+_FEWEST_PIECES: Final = 8
 
 
 @dataclass(slots=True)
@@ -61,7 +45,7 @@ class StepResult:
     ends: list[Floats]
 
 
-class _Stage:
+class Stage:
     """The clocks of one stage's ranks."""
 
     def __init__(self, engine: Lanes, number: int):
@@ -69,10 +53,10 @@ class _Stage:
         self.number = number
         self.costs = StageCosts(setting, number, engine.axes, engine.samples)
         self.host = np.zeros(engine.axes.ones)
-        self.last: dict[int, Op] = {}
-        self.events: dict[str, Op] = {}
-        self.held: dict[int, list[Op]] = {}
-        self.queues: list[deque[tuple[Op, int]]] = [deque() for _ in setting.scripts[0].streams]
+        self.last: dict[int, Done] = {}
+        self.events: dict[str, Done] = {}
+        self.held: dict[int, list[Done]] = {}
+        self.queues: list[deque[tuple[Done, int]]] = [deque() for _ in setting.scripts[0].streams]
         self.lengths = [0] * len(self.queues)
         self.loader = LaneLoader(setting, self.costs, engine.recorder)
         self.gpu = setting.gpus[int(setting.gpu_of_rank[self.costs.ranks[0]])]
@@ -86,6 +70,14 @@ class _Stage:
         self.loads = costs.loads(step)
         self.pauses = deque(costs.pauses(step))
         self.operations = max(1, len(script.operations))
+
+    def varied(self, launch: Launch, work: Floats, parts: Mapping[str, Floats]) -> Floats:
+        """A segment's work with what varies between micro-batches and ranks."""
+        if launch.micro_batch >= 0:
+            for name, load in self.loads.items():
+                if name in parts:
+                    work = work + parts[name] * (load[launch.micro_batch] - 1.0)
+        return work
 
 
 class Lanes:
@@ -105,27 +97,35 @@ class Lanes:
         self.recorder = recorder
         self.limit = setting.scenario.software.launch_queue
         self.spanning = frozenset(name for name, axes in GROUPS.items() if "pp" in axes)
-        self.stages = [_Stage(self, stage) for stage in range(len(setting.scripts))]
+        self.stages = [Stage(self, stage) for stage in range(len(setting.scripts))]
         self._tapes: dict[tuple[int, ...], tuple[Node, ...]] = {}
-        self._rest = np.zeros(self.axes.ones)
-        self._collective_host = np.full(self.axes.ones, setting.stack.collective_host_s)
+        self._most = max(_FEWEST_PIECES, _CACHED // (len(self.samples) * math.prod(self.axes.sizes)))
+        self._blocks = Blocks(self)
+        self.rest = np.zeros(self.axes.ones)
+        self.collective_host = np.full(self.axes.ones, setting.stack.collective_host_s)
 
     def step(self, step: int) -> StepResult:
         """Run one step of all stages; steps go in order."""
         scripts = [script.step(step) for script in self.setting.scripts]
         for stage, script in zip(self.stages, scripts, strict=True):
             stage.begin_step(script, step)
-        ops: dict[Node, Op] = {}
+        issued: dict[Node, Op] = {}
+        blocks: dict[Node, list[Op] | Issued] = {}
         for node in self._tape(scripts):
+            stage, operation = self.stages[node.stage], node.operation
             if node.stage < 0:
-                self._meet([ops.pop(party) for party in node.parties], node, step)
-            elif node.issues is not None:
-                ops[node.issues] = self._issue(self.stages[node.stage], node, step)
-            elif isinstance(node.operation, Item):
-                op = ops[node] if node.meeting is not None else ops.pop(node)
-                self._run(self.stages[node.stage], op, node, step)
+                self._meet(
+                    [issued.pop(one) for one in node.parties], [one.stage for one in node.parties], step
+                )
+            elif isinstance(operation, Block):
+                if node.issues is not None:
+                    blocks[node.issues] = self._blocks.issue(stage, operation, step)
+                else:
+                    self._blocks.run(stage, operation, blocks.pop(node), step)
+            elif isinstance(operation, Item):
+                self._item(stage, node, operation, issued, step)
             else:
-                self._host(self.stages[node.stage], node, step)
+                self._host(stage, node, step)
         for stage in self.stages:
             while stage.pauses:
                 self._pause(stage, step)
@@ -137,27 +137,27 @@ class Lanes:
     def _tape(self, scripts: Sequence[StepScript]) -> tuple[Node, ...]:
         key = tuple(id(script) for script in scripts)
         if key not in self._tapes:
-            self._tapes[key] = build_tape(scripts, self.spanning, self.limit)
+            self._tapes[key] = build_tape(scripts, self.spanning, self.limit, self._most)
         return self._tapes[key]
 
     # ----------------------------------------------------------------------------------------- host
 
-    def _pause(self, stage: _Stage, step: int) -> None:
+    def _pause(self, stage: Stage, step: int) -> None:
         _, length, pause = stage.pauses.popleft()
         self._block(stage, stage.host + length, pause.kind, pause.name, step)
 
-    def _block(self, stage: _Stage, until: Floats, kind: HostKind, name: str, step: int) -> None:
+    def _block(self, stage: Stage, until: Floats, kind: HostKind, name: str, step: int) -> None:
         until = np.maximum(stage.host, until)
         if self.recorder is not None:
             self.recorder.host(stage.number, stage.host, until, kind, name, step)
         stage.host = until
 
-    def _due(self, stage: _Stage, node: Node, step: int) -> None:
-        while stage.pauses and stage.pauses[0][0] <= node.place / stage.operations:
+    def _due(self, stage: Stage, place: int, step: int) -> None:
+        while stage.pauses and stage.pauses[0][0] <= place / stage.operations:
             self._pause(stage, step)
 
-    def _host(self, stage: _Stage, node: Node, step: int) -> None:
-        self._due(stage, node, step)
+    def _host(self, stage: Stage, node: Node, step: int) -> None:
+        self._due(stage, node.place, step)
         match node.operation:
             case HostWork(duration_s, name, kind):
                 work = np.full(self.axes.ones, duration_s)
@@ -169,10 +169,9 @@ class Lanes:
                 ready = stage.loader.next(stage.host, step)
                 self._block(stage, ready, HostKind.LOADER, "wait for the dataloader", step)
 
-    def _issue(self, stage: _Stage, node: Node, step: int) -> Op:
-        self._due(stage, node, step)
-        item = node.operation
-        assert isinstance(item, Item)
+    def issue(self, stage: Stage, place: int, item: Item, step: int) -> Op:
+        """The host issues one piece of work, the operation numbered `place` of its step."""
+        self._due(stage, place, step)
         queue, launches = stage.queues[item.stream], item.launches
         while queue and stage.lengths[item.stream] + launches > self.limit:
             oldest, count = queue.popleft()
@@ -187,7 +186,7 @@ class Lanes:
                 cost = cost * noise[item.launch]
             stage.host = stage.rates.finish(start, cost)
         else:
-            stage.host = stage.rates.finish(start, self._collective_host)
+            stage.host = stage.rates.finish(start, self.collective_host)
         waits = [stage.events[name] for name in item.waits if name in stage.events]
         if stage.held:
             waits = stage.held.pop(item.stream, []) + waits
@@ -201,29 +200,40 @@ class Lanes:
 
     # --------------------------------------------------------------------------------------- device
 
-    def _run(self, stage: _Stage, op: Op, node: Node, step: int) -> None:
-        ready = op.previous.end if op.previous is not None else self._rest
-        for wait in op.waits:
-            ready = np.maximum(ready, wait.end)
-        op.ready = ready
+    def _item(self, stage: Stage, node: Node, item: Item, issued: dict[Node, Op], step: int) -> None:
+        if node.issues is not None:
+            issued[node.issues] = self.issue(stage, node.place, item, step)
+        elif node.meeting is not None:
+            self._arrive(issued[node])
+        else:
+            self.run(stage, issued.pop(node), step)
+
+    def run(self, stage: Stage, op: Op, step: int) -> None:
+        """The device does one piece of work that meets no other stage."""
+        self._arrive(op)
         work = op.item.work
         if isinstance(work, Launch):
             self._segment(stage, op, step)
         elif isinstance(work, Copy):
             rate = stage.gpu.pcie_bandwidth_bytes_per_s * (1.0 if work.pinned else PAGEABLE_RATE)
-            op.arrival = op.start = np.maximum(ready, op.issued)
             op.end = op.start + work.size_bytes / rate
         else:
-            op.arrival = op.start = np.maximum(ready, op.issued)
-            if node.meeting is None:
-                self._meet([op], node, step)
-                return
-        if node.meeting is None:
-            if self.recorder is not None:
-                self.recorder.device(stage.number, op, step)
-            op.settle()
+            self._meet([op], [stage.number], step)
+            return
+        if self.recorder is not None:
+            self.recorder.device(stage.number, op, step)
+        op.settle()
 
-    def _segment(self, stage: _Stage, op: Op, step: int) -> None:
+    def _arrive(self, op: Op) -> None:
+        """What holds the work back is over, and the host has issued it."""
+        ready = op.previous.end if op.previous is not None else self.rest
+        for wait in op.waits:
+            ready = np.maximum(ready, wait.end)
+        op.ready = ready
+        if not isinstance(op.item.work, Launch):
+            op.arrival = op.start = np.maximum(ready, op.issued)
+
+    def _segment(self, stage: Stage, op: Op, step: int) -> None:
         item = op.item
         assert isinstance(item.work, Launch)
         edges, times = stage.costs.segment(item.work.segment)
@@ -238,7 +248,7 @@ class Lanes:
             return
         works, leads = [], []
         for one in times:
-            work = self._varied(stage, item, one.work, one.parts)
+            work = stage.varied(item.work, one.work, one.parts)
             if factor is not None:
                 work = work * factor
             beyond = work - one.work
@@ -250,26 +260,14 @@ class Lanes:
         op.busy = done - op.start
         op.end = np.maximum(done, floor)
 
-    @staticmethod
-    def _varied(stage: _Stage, item: Item, work: Floats, parts: object) -> Floats:
-        assert isinstance(item.work, Launch)
-        micro_batch = item.work.micro_batch
-        if not stage.loads or micro_batch < 0 or not isinstance(parts, dict):
-            return work
-        for name, load in stage.loads.items():
-            if name in parts:
-                work = work + parts[name] * (load[micro_batch] - 1.0)
-        return work
-
-    def _meet(self, ops: list[Op], node: Node, step: int) -> None:
+    def _meet(self, ops: list[Op], stages: list[int], step: int) -> None:
         """All parties have arrived: the transfer begins with the last and takes its time."""
         begin: Floats | None = None
         for op in ops:
-            arrival = greatest(op.arrival, self._group_axes(op))
+            arrival = greatest(op.arrival, self.axes.of_item(op.item))
             begin = arrival if begin is None else np.maximum(begin, arrival)
         assert begin is not None
         met: dict[int, int] = {}
-        stages = [node.stage] if node.stage >= 0 else [party.stage for party in node.parties]
         for op, stage in zip(ops, stages, strict=True):
             duration = self.calm.duration(ops[0].item, stages[0], step)
             op.begin = begin
@@ -277,10 +275,6 @@ class Lanes:
             if self.recorder is not None:
                 self.recorder.device(stage, op, step, met)
             op.settle()
-
-    def _group_axes(self, op: Op) -> tuple[int, ...]:
-        group = getattr(op.item.work, "group", None)
-        return () if group is None else self.axes.of_group(group)
 
 
 def _at(edges: Sequence[float], time: Floats, values: Sequence[Floats]) -> Floats:

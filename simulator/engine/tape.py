@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from simulator.engine.block import Block, Ref, spans_stages, split
 from simulator.engine.script import HostOp, Item, StepScript
 from simulator.errors import EngineError
 from simulator.program.instructions import Collective, HostWait, Recv, Send
@@ -22,14 +23,14 @@ from simulator.program.instructions import Collective, HostWait, Recv, Send
 class Node:
     """One entry of the tape: an operation of a role, or a meeting of several roles' operations.
 
-    `place`: number of the operation in the role's step. The host's issuing of work has a node (`issues`
-    the work's own), the work another. A meeting has `parties`, the arrivals it waits for; their work
-    ends with it.
+    `place`: number of the operation in the role's step, the first of a block's. The host's issuing of
+    work has a node (`issues` the work's own), the work another. A meeting has `parties`, the arrivals it
+    waits for; their work ends with it.
     """
 
     stage: int
     place: int
-    operation: HostOp | None
+    operation: HostOp | Block | None
     parties: list[Node] = field(default_factory=list)
     missing: int = 0
     after: list[Node] = field(default_factory=list)
@@ -37,23 +38,20 @@ class Node:
     meeting: Node | None = None
 
 
-def _spans_stages(item: Item, spanning: frozenset[str]) -> bool:
-    work = item.work
-    return isinstance(work, Send | Recv) or (isinstance(work, Collective) and work.group in spanning)
-
-
 def build_tape(
-    scripts: Sequence[StepScript], spanning: frozenset[str], launch_queue: int
+    scripts: Sequence[StepScript], spanning: frozenset[str], launch_queue: int, most: int = 1
 ) -> tuple[Node, ...]:
     """The nodes of one step in order. `spanning`: names of groups whose members stand on several stages.
 
     Every role's host issues all its operations; device work waits for the work before it on its stream
-    and for the events it names. Raises EngineError where roles wait for each other in a circle.
+    and for the events it names. `most`: pieces of work that a block has at most. Raises EngineError
+    where roles wait for each other in a circle.
     """
     nodes: list[Node] = []
     meetings: dict[tuple[Any, ...], Node] = {}
     for stage, script in enumerate(scripts):
-        _role(stage, script, spanning, launch_queue, nodes, meetings)
+        pieces = split(script.operations, spanning, launch_queue, most)
+        _role(stage, pieces, spanning, launch_queue, nodes, meetings)
     nodes += meetings.values()
     ready = deque(node for node in nodes if not node.missing)
     order: list[Node] = []
@@ -65,6 +63,8 @@ def build_tape(
             if not later.missing:
                 ready.append(later)
     if len(order) < len(nodes):
+        if most > 1:  # perhaps only whole blocks wait for each other
+            return build_tape(scripts, spanning, launch_queue)
         stuck = next(node for node in nodes if node.missing)
         name = getattr(stuck.operation, "name", "a meeting")
         raise EngineError(f"stages wait for each other for ever, first stage {stuck.stage} at {name}")
@@ -73,7 +73,7 @@ def build_tape(
 
 def _role(
     stage: int,
-    script: StepScript,
+    operations: Sequence[tuple[int, HostOp | Block]],
     spanning: frozenset[str],
     launch_queue: int,
     nodes: list[Node],
@@ -89,7 +89,7 @@ def _role(
     events: dict[str, Node] = {}
     queues: dict[int, deque[tuple[Node, int]]] = defaultdict(deque)
     lengths: Counter[int] = Counter()
-    for place, operation in enumerate(script.operations):
+    for place, operation in operations:
         node = Node(stage, place, operation)
         nodes.append(node)
         if isinstance(operation, HostWait):
@@ -101,7 +101,7 @@ def _role(
             continue
         if issued is not None:
             depends(node, issued)
-        if not isinstance(operation, Item):
+        if not isinstance(operation, Item | Block):
             issued = node
             continue
         host, node = node, Node(stage, place, operation)
@@ -109,28 +109,31 @@ def _role(
         host.issues = node
         depends(node, host)
         issued = host
-        if operation.stream in last:
-            depends(node, last[operation.stream])
-        for event in operation.waits:
-            if event in events:
-                depends(node, events[event])
+        items = operation.items if isinstance(operation, Block) else (operation,)
+        refs: tuple[Ref, ...] = (
+            operation.outside if isinstance(operation, Block) else (operation.stream, *operation.waits)
+        )
+        before = [events.get(ref) if isinstance(ref, str) else last.get(ref) for ref in refs]
+        for one in filter(None, before):
+            depends(node, one)
         ends = node
-        if _spans_stages(operation, spanning):
+        if isinstance(operation, Item) and spans_stages(operation, spanning):
             key = _meeting_key(stage, operation, counts)
             ends = meetings.setdefault(key, Node(-1, -1, operation))
             ends.parties.append(node)
             depends(ends, node)
             node.meeting = ends
-        last[operation.stream] = ends
-        queue, launches = queues[operation.stream], operation.launches
-        while queue and lengths[operation.stream] + launches > launch_queue:
-            oldest, count = queue.popleft()
-            lengths[operation.stream] -= count
-            depends(host, oldest)
-        queue.append((ends, launches))
-        lengths[operation.stream] += launches
-        for event in operation.records:
-            events[event] = ends
+        for item in items:
+            last[item.stream] = ends
+            queue, launches = queues[item.stream], item.launches
+            while queue and lengths[item.stream] + launches > launch_queue:
+                oldest, count = queue.popleft()
+                lengths[item.stream] -= count
+                depends(host, oldest)
+            queue.append((ends, launches))
+            lengths[item.stream] += launches
+            for event in item.records:
+                events[event] = ends
 
 
 def _meeting_key(stage: int, item: Item, counts: Counter[tuple[Any, ...]]) -> tuple[Any, ...]:
