@@ -18,11 +18,12 @@ from simulator.engine.setting import Setting
 from simulator.timeline import Timeline
 
 #: so much work that hosts run ahead, and blocks go in one piece
-LARGE = {"layers": 4, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 8000}
+LARGE = {"hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 8000}
 
 
 def heavy(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "model": LARGE, "batch": {**values["batch"], "sequence_length": 2048}}
+    batch = {**values["batch"], "sequence_length": 2048}
+    return {**values, "model": {**values["model"], **LARGE}, "batch": batch}
 
 
 def run_with(setting: Setting, cached: int) -> Timeline:
