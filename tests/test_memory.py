@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -9,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import scenario
 
-from simulator.model import model_blocks, models
+from simulator.model import model, model_blocks, models
 from simulator.model.allocator import allocated, reserved
 from simulator.model.flops import parameters
 from simulator.model.memory import StageMemory
 from simulator.planning.recompute import layer_bytes as published_layer_bytes
 from simulator.spec import Transformer
 from simulator.study.memory import memory_by_stage
-from simulator.study.validation.published import _cut
 
 GIB = 2.0**30
 GPT = {
@@ -24,6 +24,12 @@ GPT = {
     "tied_embeddings": True, "dropout": 0.1,
 }  # fmt: skip
 MEGATRON = {"framework": "megatron", "attention": "unfused"}
+
+
+def _cut(name: str, layers: int, **more: Any) -> dict[str, Any]:
+    """A bundled model with fewer layers."""
+    fields = {key: value for key, value in asdict(model(name)).items() if value is not None}
+    return {**fields, "layers": layers, **more}
 
 
 def _fullest(**changes: Any) -> StageMemory:
@@ -56,21 +62,25 @@ def test_zero_spreads_7_5_billion_parameters_as_published(sharding: str, publish
 
 
 @pytest.mark.parametrize(
-    ("model", "layers", "layout", "measured_gib"),
+    ("name", "layers", "layout", "measured_gib"),
     [
         ("llama-3-70b", 12, {"pp": 2}, 66.55),
         ("llama-3-70b", 12, {"tp": 4, "sequence_parallel": True}, 39.07),
         ("llama-3.1-405b", 4, {"tp": 2, "sequence_parallel": True}, 81.59),
         ("llama-3.1-405b", 4, {"tp": 8, "sequence_parallel": True}, 38.57),
+        ("deepseek-v2", 4, {"pp": 2, "ep": 4}, 44.7),
+        ("deepseek-v3", 4, {"ep": 8}, 104.3),
     ],
 )
 def test_megatron_holds_what_was_measured(
-    model: str, layers: int, layout: dict[str, Any], measured_gib: float
+    name: str, layers: int, layout: dict[str, Any], measured_gib: float
 ) -> None:
-    """SimuMax's B200 runs (`torch.cuda.max_memory_allocated`, the fullest rank)."""
-    groups = 16 if "405b" in model else 8  # as in the runs' launch script
+    """SimuMax's B200 runs (`torch.cuda.max_memory_allocated`, the fullest rank), as their launch scripts say."""
+    changes: dict[str, Any] = {"kv_heads": 16} if "405b" in name else {}
+    if "deepseek" in name:
+        changes = {"experts": {**_cut(name, layers)["experts"], "dense_layers": [0]}}
     made = _fullest(
-        model={**_cut(model, layers), "kv_heads": groups}, cluster={"topology": "dgx-b200", "gpus": 8},
+        model=_cut(name, layers, **changes), cluster={"topology": "dgx-b200", "gpus": 8},
         parallelism={**layout, "sharding": "zero-1"},
         batch={"sequence_length": 4096, "micro_batch": 1, "global_batch": 32},
         software={"framework": "megatron", "attention": "cudnn", "fused_loss": True},
@@ -93,6 +103,29 @@ def test_a_recomputed_layer_is_whole_while_its_backward_runs() -> None:
     made = _fullest(**changes, recompute="full")
     assert made.fullest.startswith("layer")
     assert made.working_bytes > 1e9  # less what head and loss have freed
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "pp", "published_gib"),
+    [
+        (48, 6144, 64, 1, 45.5625),
+        (96, 12288, 96, 8, 45.5625),
+        (105, 20480, 128, 35, 31.640625),
+        (128, 25600, 160, 64, 32.958984375),
+    ],
+)
+def test_states_of_the_layers_are_korthikantis(
+    layers: int, hidden: int, heads: int, pp: int, published_gib: float
+) -> None:
+    """Figure 1's parameters and optimizer, 18 bytes each: of the layers alone, embeddings are not in it."""
+    made = model_blocks(
+        scenario(
+            model={**GPT, "layers": 1, "hidden": hidden, "heads": heads, "ffn": 4 * hidden},
+            parallelism__tp=8, batch={"sequence_length": 2048, "global_batch": 32},
+        )
+    )  # fmt: skip
+    held = layers / pp * made[1].numel * 18 / GIB
+    assert held == pytest.approx(published_gib, rel=0.002)
 
 
 SHARDINGS = ("ddp", "zero-1", "zero-2")
