@@ -39,6 +39,7 @@ class Block:
     needs: tuple[tuple[int, ...], ...]
     roots: tuple[int, ...]
     streams: frozenset[int]
+    queued: tuple[tuple[int, int, tuple[str, ...]], ...]  # stream, launches, events of each piece
 
 
 def spans_stages(item: Item, spanning: frozenset[str]) -> bool:
@@ -99,6 +100,7 @@ class _Open:
             needs,
             tuple(k for k, ones in enumerate(needs) if all(one < before for one in ones)),
             frozenset(item.stream for item in self.items),
+            tuple((item.stream, item.launches, tuple(item.records)) for item in self.items),
         )
 
 

@@ -73,5 +73,8 @@ class Axes:
 
 def greatest(array: Floats, axes: tuple[int, ...]) -> Floats:
     """The maximum along axes, kept with length 1."""
+    if len(axes) == 1:
+        axis = axes[0]
+        return array if array.shape[axis] == 1 else np.maximum.reduce(array, axis=axis, keepdims=True)
     real = tuple(axis for axis in axes if array.shape[axis] > 1)
-    return np.asarray(array.max(axis=real, keepdims=True)) if real else array
+    return np.maximum.reduce(array, axis=real, keepdims=True) if real else array

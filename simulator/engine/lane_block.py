@@ -70,6 +70,13 @@ class Terms:
     takes: list[Floats]
     axes: list[tuple[int, ...] | None]
 
+    def met_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Over what the ends of the collectives vary, where arrivals vary over `shape`."""
+        along = {axes for axes in self.axes if axes is not None}
+        reduced = {tuple(1 if axis in axes else size for axis, size in enumerate(shape)) for axes in along}
+        lasts = {take.shape for take, axes in zip(self.takes, self.axes, strict=True) if axes is not None}
+        return np.broadcast_shapes(*reduced, *lasts)
+
 
 class Blocks:
     """Runs the blocks of an engine."""
@@ -98,8 +105,9 @@ class Blocks:
         at: list[int] = []
         done: list[Done] = []
         queues, lengths, limit = stage.queues, stage.lengths, engine.limit
-        for item, cost in zip(block.items, self._host_costs(stage, block), strict=True):
-            stream, launches = item.stream, item.launches
+        for (stream, launches, events), cost in zip(
+            block.queued, self._host_costs(stage, block), strict=True
+        ):
             queue = queues[stream]
             while queue and lengths[stream] + launches > limit:
                 oldest, count = queue.popleft()
@@ -114,7 +122,7 @@ class Blocks:
             queue.append((op, launches))
             lengths[stream] += launches
             stage.last[stream] = op
-            for event in item.records:
+            for event in events:
                 stage.events[event] = op
         issued = Issued(outside, done, stage.host, waits, values, at, stage.host)
         host = self._clock(issued)
@@ -174,22 +182,27 @@ class Blocks:
         if terms is None or not self._ahead(block, issued, ends, terms):
             self._one_by_one(stage, block, issued, step)
             return
-        takes = self._takes(stage, block, terms)
-        shapes = {array.shape for array in ends} | {array.shape for array in takes}
-        end = np.empty((len(takes), *np.broadcast_shapes(*shapes)))
-        rows = list(end)
-        for needs, take, axes, row, op in zip(block.needs, takes, terms.axes, rows, issued.done, strict=True):
+        takes, launched = self._takes(stage, block, terms)
+        shape = np.broadcast_shapes(*{one.shape for one in ends}, *{one.shape for one in takes})
+        if launched is None or launched.shape[1:] != shape:
+            launched = np.empty((len(terms.works), *shape))
+        met = np.empty((len(takes) - len(launched), *terms.met_shape(shape)))
+        launches, meetings = iter(launched), iter(met)
+        for needs, take, axes, op in zip(block.needs, takes, terms.axes, issued.done, strict=True):
             ready = ends[needs[0]]
             for other in needs[1:]:
                 ready = np.maximum(ready, ends[other])
-            if axes is not None:
+            if axes is None:
+                row = next(launches)
+            else:
+                row = next(meetings)
                 ready = greatest(ready, axes)
             np.add(ready, take, out=row)
             ends.append(row)
             op.end = row
         if self._engine.recorder is not None:
             busy = None if stage.noise[Resource.SM] is not None else takes
-            self._engine.recorder.block(stage.number, block, issued, end, busy, step)
+            self._engine.recorder.block(stage.number, block, issued, (launched, met), busy, step)
 
     @staticmethod
     def _ahead(block: Block, issued: Issued, ends: list[Floats], terms: Terms) -> bool:
@@ -213,24 +226,24 @@ class Blocks:
             self._engine.run(stage, op, step)
             done.end, done.row, done.shown = op.end, op.row, op.shown
 
-    def _takes(self, stage: Stage, block: Block, terms: Terms) -> list[Floats]:
-        """What each piece takes in this step."""
+    def _takes(self, stage: Stage, block: Block, terms: Terms) -> tuple[list[Floats], Floats | None]:
+        """What each piece takes in this step; the launches' in one array that may be used up, if there is."""
         noise = stage.noise[Resource.SM]
         if noise is None and not stage.loads:
-            return terms.takes
+            return terms.takes, None
         launches = [item for item in block.items if item.launch >= 0]
+        drawn: Floats | None = None
         if terms.stacked is not None and noise is not None and not stage.loads:
             first = launches[0].launch
             drawn = noise[first : first + len(launches)] * terms.stacked
             if terms.more is not None:
                 drawn += terms.more
-            varied = iter(drawn)
-        else:
-            varied = iter(self._varied(stage, launches, terms))
-        return [
+        varied = iter(self._varied(stage, launches, terms) if drawn is None else drawn)
+        takes = [
             take if axes is not None else next(varied)
             for take, axes in zip(terms.takes, terms.axes, strict=True)
         ]
+        return takes, drawn
 
     def _varied(self, stage: Stage, launches: list[Item], terms: Terms) -> list[Floats]:
         result = []

@@ -9,15 +9,16 @@ from simulator.engine.script import Item
 
 
 class Done:
-    """When work is over, over the mesh. `row`, `shown`: where it is recorded, and its end on shown ranks."""
+    """When work is over, over the mesh. `row`, `shown`: where it is recorded, and its end on shown ranks.
+
+    Of work in a block, all three are known once the block is over.
+    """
 
     __slots__ = ("end", "row", "shown")
 
     end: Floats
-
-    def __init__(self) -> None:
-        self.row = -1
-        self.shown: Floats | None = None
+    row: int
+    shown: Floats | None
 
 
 class Op(Done):
@@ -28,7 +29,7 @@ class Op(Done):
     def __init__(
         self, item: Item, host: Floats, issued: Floats, previous: Done | None, waits: Sequence[Done]
     ):
-        super().__init__()
+        self.row, self.shown = -1, None
         self.item = item
         self.host = host
         self.issued = issued

@@ -13,8 +13,9 @@ from simulator.engine.colours import combine, keys
 from simulator.engine.fold import rank_words
 from simulator.engine.lane_axes import Axes, Floats, Ints, greatest
 from simulator.engine.lane_columns import collective_columns, host_columns, joined, loader_columns
-from simulator.engine.lane_spans import Order, Spans, latest_needed, outside_ends
+from simulator.engine.lane_spans import Order, Spans, latest_needed
 from simulator.engine.record import Names, Statics
+from simulator.engine.script import Item
 from simulator.engine.setting import Setting
 from simulator.faults import Factor, Pause, Resource
 from simulator.timeline import (
@@ -180,20 +181,30 @@ class LaneRecorder:
         )
 
     def block(
-        self, stage: int, block: Block, issued: Issued, ends: Floats, takes: list[Floats] | None, step: int
+        self,
+        stage: int,
+        block: Block,
+        issued: Issued,
+        ends: tuple[Floats, Floats],
+        takes: list[Floats] | None,
+        step: int,
     ) -> None:
-        """A block is done, its pieces begun as soon as they could. `ends`: shape (pieces, mesh).
+        """A block is done, its pieces begun as soon as they could.
 
-        `takes`: of its pieces, where nothing is drawn; else what they took is what they lasted.
+        `ends`: of its launches and of its collectives, shapes (number, mesh). `takes`: of its pieces,
+        where nothing is drawn; else what they took is what they lasted.
         """
         assert issued.shown is not None
         count, lanes = len(block.items), self._lanes_of[stage]
         order = self._orders.get(block)
         if order is None:
             order = self._orders[block] = Order(block)
-        end = self._rows_of(stage, ends)
-        outside = outside_ends(issued.outside, lambda shape: self._places_in(stage, shape), len(lanes))
-        known = np.concatenate([outside, end])
+
+        def places(shape: tuple[int, ...]) -> Ints:
+            return self._places_in(stage, shape)
+
+        known = order.known(issued.outside, ends, places, len(lanes))
+        end = known[-count:]
         ready = latest_needed(known, order.needs)
         rows = np.array([-1 if one is None else one.row for one in issued.outside], dtype=np.int64)
         rows = np.concatenate([rows, self._rows + len(lanes) * np.arange(count)])
@@ -204,53 +215,48 @@ class LaneRecorder:
         if takes is not None:
             for number in order.launches.tolist():
                 busy[number] = self.pick(stage, takes[number])
+        busy[order.collectives] = np.nan
         meeting = np.full((count, len(lanes)), -1)
         for group, numbers in order.groups.items():
-            busy[numbers] = np.nan
-            meeting[numbers] = self._meet_all(stage, block, issued, ends, ready, group, numbers)
+            arrival = latest_needed(self._of_members(stage, group, order, issued, ends), order.needs[numbers])
+            items = [block.items[number] for number in numbers.tolist()]
+            meeting[numbers] = self._met(stage, group, items, arrival, ready[numbers], end[numbers])
         blocker = order.blockers(known, rows[:, None] + (rows >= 0)[:, None] * self._own[stage])
         issue = issued.shown[issued.at]
         self._device.append(Spans(stage, block.items, step, ready, end, issue, ready, blocker, meeting, busy))
 
-    def _meet_all(
-        self,
-        stage: int,
-        block: Block,
-        issued: Issued,
-        ends: Floats,
-        ready: Floats,
-        group: str,
-        numbers: Ints,
-    ) -> Ints:
-        """`_meet` for the collectives of a group in a block, by their numbers in it."""
-        ids, chosen, place = self._instances(stage, group)
+    def _of_members(
+        self, stage: int, group: str, order: Order, issued: Issued, ends: tuple[Floats, Floats]
+    ) -> Floats:
+        """`known` of all members of the groups that the shown ranks are in, one group after the other."""
+        numbers, _, _ = self._instances(stage, group)
 
-        def members(shape: tuple[int, ...]) -> Ints:
+        def places(shape: tuple[int, ...]) -> Ints:
             key = (stage, group, shape)
             if key not in self._members:
                 of_rank = self._setting.mesh.group_of(group)
-                ranks = np.stack([np.flatnonzero(of_rank == one) for one in ids.tolist()])
-                self._members[key] = self._axes.index(self._setting.number_in_stage[ranks.ravel()], shape)
+                ranks = np.concatenate([np.flatnonzero(of_rank == one) for one in numbers.tolist()])
+                self._members[key] = self._axes.index(self._setting.number_in_stage[ranks], shape)
             return self._members[key]
 
+        members = len(numbers) * self._setting.mesh.size(group)
+        return order.known(issued.outside, ends, places, members)
+
+    def _met(
+        self, stage: int, group: str, items: list[Item], arrival: Floats, own: Floats, end: Floats
+    ) -> Ints:
+        """`_meet` for several collectives of a group. `own`, `end`: on the shown ranks."""
+        numbers, chosen, place = self._instances(stage, group)
         size = self._setting.mesh.size(group)
-        flat = members(ends.shape[1:])
-        known = np.concatenate(
-            [
-                outside_ends(issued.outside, members, len(flat)),
-                ends.reshape(len(ends), -1).take(flat, axis=1),
-            ]
-        )
-        arrival = latest_needed(known, self._orders[block].needs[numbers]).reshape(len(numbers), -1, size)
+        arrival = arrival.reshape(len(items), len(numbers), size)
         first, begin = arrival.min(axis=2), arrival.max(axis=2)
-        end = self._rows_of(stage, ends[numbers])[:, chosen]
         last = np.full(begin.shape, -1)
-        for lane, (here, own) in enumerate(zip(place.tolist(), ready[numbers].T, strict=True)):
-            last[:, here] = np.where(own >= begin[:, here], self._lanes_of[stage][lane], last[:, here])
+        for lane, here, mine in zip(self._lanes_of[stage].tolist(), place.tolist(), own.T, strict=True):
+            last[:, here] = np.where(mine >= begin[:, here], lane, last[:, here])
         rows = len(self._collectives) + np.arange(first.size).reshape(first.shape)
-        items = [block.items[number] for number in numbers.tolist() for _ in range(len(ids))]
-        columns = (array.ravel().tolist() for array in (begin, end, first, last))
-        self._collectives += [[item, size, *row] for item, *row in zip(items, *columns, strict=True)]
+        each = [item for item in items for _ in range(len(numbers))]
+        columns = (array.ravel().tolist() for array in (begin, end[:, chosen], first, last))
+        self._collectives += [[item, size, *row] for item, *row in zip(each, *columns, strict=True)]
         return rows[:, place]
 
     def _blocker(self, stage: int, op: Op) -> Ints:

@@ -29,17 +29,6 @@ class Spans:
     busy: Floats
 
 
-def outside_ends(
-    outside: Sequence[Done | None], places: Callable[[tuple[int, ...]], Ints], count: int
-) -> Floats:
-    """Ends of what a block waits for at `places` of a shape; what was never there was over before all."""
-    known = np.full((len(outside), count), -np.inf)
-    for row, one in zip(known, outside, strict=True):
-        if one is not None:
-            row[:] = one.end.take(places(one.end.shape))
-    return known
-
-
 def latest_needed(known: Floats, needs: Ints) -> Floats:
     """The latest of the rows of `known` that each piece needs, 0 where there are none."""
     result: Floats = known[needs[:, 0]]
@@ -58,11 +47,33 @@ class Order:
         self._waits = _filled([waits[::-1] for waits in block.waits if waits])
         self._previous = np.array(block.previous)[self._waiting]
         self.launches = np.flatnonzero([item.launch >= 0 for item in block.items])
+        self.collectives = np.flatnonzero([item.launch < 0 for item in block.items])
         groups: dict[str, list[int]] = {}
         for number, item in enumerate(block.items):
             if item.launch < 0:
                 groups.setdefault(getattr(item.work, "group", ""), []).append(number)
         self.groups = {group: np.array(numbers) for group, numbers in groups.items()}
+
+    def known(
+        self,
+        outside: Sequence[Done | None],
+        ends: tuple[Floats, Floats],
+        places: Callable[[tuple[int, ...]], Ints],
+        count: int,
+    ) -> Floats:
+        """Ends of what the block waits for and of its pieces, at `count` places of the mesh.
+
+        What was never there was over before all. `ends`: of the block's launches and its collectives;
+        `places`: where in an array of a shape.
+        """
+        known = np.full((len(outside) + len(self.needs), count), -np.inf)
+        for row, one in zip(known, outside, strict=False):
+            if one is not None:
+                row[:] = one.end.take(places(one.end.shape))
+        for numbers, rows in zip((self.launches, self.collectives), ends, strict=True):
+            found = rows.reshape(len(rows), -1).take(places(rows.shape[1:]), axis=1) if len(rows) else rows
+            known[len(outside) + numbers] = found.reshape(len(numbers), count)
+        return known
 
     def blockers(self, known: Floats, rows: Ints) -> Ints:
         """Rows of what each piece waited for, -1 where it was what came before on its stream.

@@ -100,10 +100,13 @@ class Script:
     streams: tuple[str, ...]
     items: list[Item] = field(default_factory=list)
     _variants: dict[tuple[bool, ...], StepScript] = field(default_factory=dict)
+    _periods: tuple[int, ...] | None = None
 
     def step(self, step: int) -> StepScript:
         """The script of a step (from 0)."""
-        key = tuple((step + 1) % period == 0 for period in self.role.periods())
+        if self._periods is None:
+            self._periods = self.role.periods()
+        key = tuple((step + 1) % period == 0 for period in self._periods)
         known = self._variants.get(key)
         if known is None:
             known = self._variants[key] = self._compile(self.role.instructions(step))

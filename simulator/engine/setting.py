@@ -189,19 +189,19 @@ class Setting:
         script = self.scripts[stage].step(step)
         kernels = np.array([item.launches for item in script.launch_items])
         ranks = np.flatnonzero(self.stage_of_rank == stage)
-        result = np.ones((len(kernels), len(ranks)), dtype=np.float32)
-        for noise in noises:
+        result = np.empty((len(kernels), len(ranks)), dtype=np.float32)
+        for number, noise in enumerate(noises):
             draw = generator(self.scenario.run.seed, f"noise:{resource}", noise.stream, stage, step)
             cv = (noise.cv / np.sqrt(np.maximum(kernels, 1))[:, None]).astype(np.float32)
-            mask = np.isin(ranks, noise.targets)
+            spared = ~np.isin(ranks, noise.targets)
             for start in range(0, len(kernels), _ROWS_AT_ONCE):
                 rows = slice(start, start + _ROWS_AT_ONCE)
-                here = result[rows]
-                factors = kernel_noise(cv[rows], draw.standard_normal(here.shape, dtype=np.float32))
-                if mask.all():
-                    here *= factors
-                else:
-                    here[:, mask] *= factors[:, mask]
+                factors = result[rows] if number == 0 else np.empty_like(result[rows])
+                draw.standard_normal(out=factors, dtype=np.float32)
+                kernel_noise(cv[rows], factors)
+                factors[:, spared] = 1.0
+                if number:
+                    result[rows] *= factors
         return result  # type: ignore[return-value]  # half the memory of doubles, and drawn twice as fast
 
     def noise_of_rank(self, resource: Resource, rank: int, step: int) -> Floats | None:
