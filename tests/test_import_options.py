@@ -235,3 +235,48 @@ def test_the_first_layers_of_each_stage_are_recomputed() -> None:
             if block.kind == "layer"
         ]
         assert again == [True, True, False, False, False, False]
+
+
+BRANCHED = """\
+DTYPE="bf16"
+NODES=2
+MODEL_ARGS=(--num-layers 16 "--hidden-size 2048" --num-attention-heads 16 --norm-epsilon 1e-6)
+if [[ "$DTYPE" == "fp8" ]]; then
+    MODEL_ARGS+=("--fp8-format hybrid")
+elif [ $NODES -gt 1 ] && [ "$DTYPE" != "fp32" ]; then
+    MODEL_ARGS+=(--bf16)
+    TP=4
+else
+    TP=8
+fi
+if [ -z "$DATA" ] || [[ "$TOKENIZER" == "MOCK" ]]; then
+    DATA_ARGS=("--mock-data" "--split '99,1,0'" --vocab-size 128256)
+else
+    DATA_ARGS=("--data-path $DATA" --vocab-size 32000)
+fi
+case $AC in
+  full) MODEL_ARGS+=(--recompute-granularity full --recompute-method uniform) ;;
+esac
+srun bash -c 'docker run --env A=1 --env B=2'
+torchrun pretrain_gpt.py "${MODEL_ARGS[@]}" --tensor-model-parallel-size $TP --no-rope-fusion
+"""
+
+
+def test_branches_are_taken_as_far_as_the_script_decides_them(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(BRANCHED)
+    found = read_foreign(file)
+    assert found.get("precision") == "bf16"
+    assert found.get("parallelism.tp") == 4
+    assert (found.get("model.layers"), found.get("model.hidden")) == (16, 2048)
+    unsure = {one.partition(":")[0] for one in found.unknown if "does not decide" in one}
+    assert unsure == {"--vocab-size", "--recompute-granularity", "--recompute-method"}
+    assert {"--env", "--no-rope-fusion"} <= set(found.unknown)
+    assert found.get("recompute") is None
+
+
+def test_a_variable_that_an_open_condition_sets_has_no_value(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("TP=2\nif $BIG; then TP=8; fi\nx --tensor-model-parallel-size $TP\n")
+    with pytest.raises(SpecError, match="given one value"):
+        read_foreign(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from simulator.errors import ScenarioError
 from simulator.model import model_blocks
 from simulator.model.blocks import Exchange, Kernel, Run
 from simulator.program.build import build
-from simulator.program.instructions import Copy
+from simulator.program.instructions import Collective, Copy
 from simulator.study.memory import memory_by_stage
 
 GPU = {"name": "a100-sxm"}
@@ -107,3 +108,49 @@ def test_pipelining_hides_tensor_parallel_exchanges_of_large_products() -> None:
 def test_pipelining_needs_sequence_parallelism() -> None:
     with pytest.raises(ScenarioError, match="sequence_parallel"):
         scenario(parallelism={"tp": 2}, overlap={"tp": True})
+
+
+# ------------------------------------------------------------------------------ gathers of sharded units
+
+
+def _sharded(sharding: str, micro_batches: int = 2, **changes: Any) -> tuple[list[Collective], float]:
+    """(collectives of a step, exposed DP communication)."""
+    made = scenario(
+        parallelism={"sharding": sharding, **changes.pop("parallelism", {})},
+        batch={"sequence_length": 1024, "micro_batch": 2, "global_batch": 2 * 32 * micro_batches},
+        run={"steps": 2, "warmup": 1}, **changes,
+    )  # fmt: skip
+    collectives = [one for one in build(made)[0].roles[0].body if isinstance(one, Collective)]
+    items = {item.name: item.seconds for item in simulate(made).waterfall}
+    return collectives, items["exposed DP communication"]
+
+
+def _gathers(collectives: list[Collective]) -> Counter[str]:
+    return Counter(one.name for one in collectives if one.kind == "all-gather")
+
+
+def test_units_are_gathered_again_for_the_backward_only_if_they_are_freed() -> None:
+    freed, kept = (
+        _gathers(_sharded("fsdp", parallelism={"reshard_after_forward": flag})[0]) for flag in (True, False)
+    )
+    assert all(freed[f"all-gather layer {i}"] == 2 * 2 for i in range(8))  # forward, backward; micro-batches
+    assert all(kept[f"all-gather layer {i}"] == 2 for i in range(8))
+    assert freed["all-gather head"] == kept["all-gather head"]  # the root's, which is never freed in between
+
+
+def test_units_gathered_ahead_hide_behind_compute() -> None:
+    exposed = [_sharded("fsdp", overlap={"prefetch": ahead})[1] for ahead in (0, 1, 2)]
+    assert exposed[0] > 1.5 * exposed[1]
+    assert exposed[1] >= 0.98 * exposed[2]
+
+
+def test_hybrid_sharding_gathers_in_its_group_and_reduces_between_them() -> None:
+    collectives, _ = _sharded("hsdp", parallelism={"shard_group": 8})
+    groups = {(one.kind, one.group) for one in collectives if one.size_bytes > 1024}
+    assert groups == {("all-gather", "shard"), ("reduce-scatter", "shard"), ("all-reduce", "replica")}
+    shard = (
+        sum(one.size_bytes for one in collectives if one.kind == "reduce-scatter") / 2
+    )  # two micro-batches
+    assert sum(
+        one.size_bytes for one in collectives if one.kind == "all-reduce" and one.size_bytes > 1024
+    ) == (pytest.approx(shard / 8))

@@ -32,7 +32,14 @@ _EFFECTLESS: Final = (
         "zero_optimization.stage3_gather_16bit_weights_on_model_save",
         "zero_optimization.load_from_fp32_weights",
     ),
-    *("zero_optimization.ignore_unused_parameters", "checkpoint.*", "elasticity.*"),
+    *(
+        "zero_optimization.ignore_unused_parameters",
+        "checkpoint.*",
+        "elasticity.*",
+        "aio.*",
+        "zero_optimization.offload_optimizer.*",
+        "zero_optimization.offload_param.*",
+    ),
     *("zero_force_ds_cpu_optimizer", "memory_breakdown", "disable_allgather", "dataloader_drop_last"),
 )
 _OPTIMIZERS: Final = {"Adam": "fused-adamw", "AdamW": "fused-adamw", "SGD": "sgd"}

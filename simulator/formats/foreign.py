@@ -88,6 +88,13 @@ class Fields:
             Finding(self._prefix + name, message, file=str(self._file), line=self._line_of(name))
         )
 
+    def note(self, name: str, message: str) -> None:
+        """Note what is wrong with an option in words of one's own."""
+        self.findings = [one for one in self.findings if one.path != self._prefix + name]
+        self.findings.append(
+            Finding(self._prefix + name, message, file=str(self._file), line=self._line_of(name))
+        )
+
     def cannot(self, name: str, why: str) -> None:
         """Note that a scenario has no way to say what the option says."""
         self.inexpressible.append(f"{self._prefix}{name}: {why}")

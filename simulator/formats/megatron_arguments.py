@@ -21,7 +21,8 @@ _MANY: Final = frozenset(("recompute-modules", "cp-comm-type", "moe-layer-freq",
 
 #: position embeddings that differ only in how angles are computed
 _POSITIONS: Final = {
-    "learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none",
+    "learned_absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope", "mrope": "rope",
+    "alibi": "alibi", "none": "none",
 }  # fmt: skip
 _RECOMPUTED: Final = ("core_attn", "mla_up_proj", "mlp", "moe", "moe_act", "layernorm", "shared_experts")
 _ACTIVATIONS: Final = (
@@ -35,10 +36,16 @@ def megatron(path: Path) -> Foreign:
 
     Raises FileFormatError where there are none, SpecError for values that make no sense.
     """
-    options = shell_options(path, read_text(path))
-    if not options:
+    options, uncertain = shell_options(read_text(path))
+    if not options and not uncertain:
         raise FileFormatError(f"{path}: no --option: expected Megatron-LM's arguments")
-    return translate(path, options)
+    found = translate(path, options)
+    found.unknown += [
+        f"--{name}: line {option.line} stands behind a condition that the file does not decide"
+        for name, option in uncertain
+        if name not in EFFECTLESS
+    ]
+    return found
 
 
 def translate(path: Path, options: dict[str, Option]) -> Foreign:
@@ -62,6 +69,9 @@ def translate(path: Path, options: dict[str, Option]) -> Foreign:
     _precision(fields, found)
     _overlap(fields, found)
     _software(fields, found)
+    for name, option in options.items():
+        if option.problem and name in fields.known:
+            fields.note(name, option.problem)
     fields.check()
     found.unknown, found.effectless = fields.rest(EFFECTLESS)
     for section in ("cluster", "model", "batch"):
@@ -153,8 +163,13 @@ def _experts(fields: Fields, found: Foreign) -> None:
         fields.cannot("moe-token-dispatcher-type", "allgather: all-to-all is simulated")
     if capacity is not None and not pad:
         found.assumed.append("model.experts.capacity_factor: experts' buffers are full, as if padded")
+    grouped = fields.flag("moe-grouped-gemm")
     if count is None or not found.get("model.hidden"):
         return
+    if not grouped:
+        found.assumed.append(
+            "model.experts: products of a rank's experts are one launch, as with grouped GEMM"
+        )
     experts = {"count": count, "top_k": top_k or 2, "ffn": ffn or found.get("model.ffn")}
     if shared:
         experts |= {"shared": 1, "shared_ffn": shared}
@@ -194,6 +209,7 @@ def _latent(fields: Fields, found: Foreign) -> None:
     }
     if fields.flag("multi-latent-attention") and found.get("model.hidden"):
         found.set("model.latent_attention", sizes)
+        found.set("model.qk_norm", False)  # of the latents instead, which always have norms
         found.set("model.head_dim", sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"])
     if fields.whole("mtp-num-layers", 0):
         fields.cannot("mtp-num-layers", "layers that predict further tokens are not simulated")
@@ -292,12 +308,18 @@ def _batch(fields: Fields, found: Foreign) -> None:
 
 def _recompute(fields: Fields, found: Foreign) -> None:
     selective = fields.flag("recompute-activations")
+    old = fields.flag("checkpoint-activations"), fields.whole("checkpoint-num-layers")
+    old_method = fields.choice("activations-checkpoint-method", {"uniform": "uniform", "block": "block"})
+    old_layers = fields.whole("activations-checkpoint-num-layers")
     kind = fields.choice("recompute-granularity", {"full": "full", "selective": "selective"})
     method = fields.choice("recompute-method", {"uniform": "uniform", "block": "block"})
     layers, modules = fields.whole("recompute-num-layers"), fields.raw("recompute-modules")
     for module in str(modules or "").split():
         if module not in _RECOMPUTED:
             fields.refuse("recompute-modules", module, f"some of {', '.join(_RECOMPUTED)}")
+    if old[0] or old_method:  # the names of 2021
+        kind, method = "full", old_method or "uniform"
+        layers = layers or old[1] or old_layers
     if kind == "full" and method is None:
         fields.refuse("recompute-granularity", "full", "--recompute-method uniform or block with it")
     if kind != "full" and method is not None:

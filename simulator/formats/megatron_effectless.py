@@ -19,7 +19,7 @@ attention-softmax-in-fp32 apply-query-key-layer-scaling no-query-key-layer-scali
 moe-aux-loss-coeff moe-z-loss-coeff moe-router-load-balancing-type moe-router-dtype
 moe-router-score-function moe-router-pre-softmax moe-router-topk-scaling-factor moe-router-num-groups
 moe-router-group-topk moe-router-bias-update-rate moe-router-enable-expert-bias moe-input-jitter-eps
-moe-per-layer-logging mtp-loss-scaling-factor
+moe-per-layer-logging moe-token-drop-policy calculate-per-token-loss mtp-loss-scaling-factor
 rotary-base rotary-percent rotary-interleaved rotary-seq-len-interpolation-factor use-rope-scaling
 rope-scaling-factor rotary-scaling-factor mscale mscale-all-dim beta-fast beta-slow original-max-position-embeddings
 """
@@ -29,7 +29,7 @@ data-path train-data-path valid-data-path test-data-path data-args-path per-spli
 data-cache-path tokenizer-type tokenizer-model tokenizer-name-or-path tiktoken-pattern vocab-file merge-file
 vocab-extra-ids mock-data no-mmap-bin-files eod-mask-loss create-attention-mask-in-dataloader
 no-create-attention-mask-in-dataloader num-dataset-builder-threads reset-position-ids dataloader-type
-data-parallel-random-init legacy-tokenizer null-tokenizer s3-cache-path
+data-parallel-random-init data-impl legacy-tokenizer null-tokenizer s3-cache-path
 """
 
 _RUN: Final = """
@@ -47,7 +47,7 @@ wandb-exp-name wandb-save-dir wandb-entity one-logger-project one-logger-run-nam
 enable-one-logger no-one-logger app-tag-run-name app-tag-run-version
 profile profile-step-start profile-step-end profile-ranks use-pytorch-profiler
 distributed-backend distributed-timeout-minutes local-rank lazy-mpu-init use-mcore-models use-legacy-models
-no-barrier-with-level-1-timing spec export-force-local-attention config-file
+no-barrier-with-level-1-timing manual-gc manual-gc-interval manual-gc-eval spec export-force-local-attention config-file
 """
 
 _LAUNCHER: Final = """

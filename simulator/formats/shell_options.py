@@ -1,8 +1,9 @@
 """`--options` of a shell script as people paste them: continued lines, comments, quotes, arrays, variables.
 
-No shell runs: assignments of the file are followed in order, `${NAME:-default}` and whole-number arithmetic
-too; what comes from outside the file (an environment variable, a command's output) stays as it is written,
-so that whoever needs a number refuses it.
+No shell runs: assignments of the file are followed in order, `${NAME:-default}`, whole-number arithmetic and
+plain tests of `if` too; what comes from outside the file (an environment variable, a command's output) stays
+as it is written, so that whoever needs a number refuses it. Options that stand where a condition has to be
+met that the file does not decide are marked as uncertain.
 """
 
 from __future__ import annotations
@@ -12,61 +13,53 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from simulator.errors import Finding, SpecError
+from simulator.formats.shell_conditions import KEYWORDS, Branches
+from simulator.formats.shell_words import Word, shell_words
 
 
 @dataclass(slots=True)
 class Option:
-    """An option's words (none for a flag) and the line it stands on."""
+    """An option's words (none for a flag) and the line it stands on.
+
+    `problem`: why it has no one value; `certain`: no open condition stands before it.
+    """
 
     words: tuple[str, ...]
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """`end`: a word that ends a command (a new line, a pipe)."""
-
-    text: str
-    line: int
-    end: bool = False
+    problem: str = ""
+    certain: bool = True
 
 
 _ASSIGNED: Final = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
-_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?-([^{}]*))?\})")
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^{}]*))?\})")
 _ARITHMETIC: Final = re.compile(r"\$\(\((.*?)\)\)")
 
 
-def shell_options(path: Path, text: str) -> dict[str, Option]:
-    """Options by name, without the dashes. Raises SpecError where one is given two values."""
-    scope = _Scope()
+def shell_options(text: str) -> tuple[dict[str, Option], list[tuple[str, Option]]]:
+    """(options by name without the dashes, options that only an open condition would give)."""
+    scope = Scope()
     found: dict[str, Option] = {}
-    findings: list[Finding] = []
-    for name, option in _options(list(_words(text, 1)), scope):
+    uncertain: list[tuple[str, Option]] = []
+    for name, option in _Reader(scope).options(list(shell_words(text))):
+        if not option.certain:
+            uncertain.append((name, option))
+            continue
         before = found.setdefault(name, option)
-        if before.words != option.words:
-            both = f"{' '.join(before.words)!r} on line {before.line}, {' '.join(option.words)!r} here"
-            findings.append(
-                Finding(f"--{name}", f"{both}: expected one value", file=str(path), line=option.line)
-            )
-    for name, option in found.items():
-        for word in option.words:
-            if scope.ambiguous(word):
-                message = f"{word!r}: expected variables that are given one value in the file"
-                findings.append(Finding(f"--{name}", message, file=str(path), line=option.line))
-    if findings:
-        raise SpecError(findings)
-    return {
-        name: Option(tuple(scope.expand(word) for word in option.words), option.line)
-        for name, option in found.items()
-    }
+        if before.words != option.words and not before.problem:
+            both = f"{' '.join(before.words)!r}, and {' '.join(option.words)!r} on line {option.line}"
+            before.problem = f"{both}: expected one value"
+    for option in found.values():
+        if any(scope.ambiguous(word) for word in option.words):
+            word = " ".join(option.words)
+            option.problem = f"{word!r}: expected variables that are given one value in the file"
+        option.words = tuple(scope.expand(word) for word in option.words)
+    return found, uncertain
 
 
 @dataclass(slots=True)
-class _Scope:
+class Scope:
     """Values of variables; all that a variable was given."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -77,6 +70,10 @@ class _Scope:
             value = self.expand(value)
         self.values[name] = value
         self.given.setdefault(name, set()).add(value)
+
+    def doubt(self, name: str) -> None:
+        """Note that a variable may have another value."""
+        self.given.setdefault(name, set()).add(f"${name}")
 
     def ambiguous(self, word: str) -> bool:
         """Whether a variable in the word was given different values."""
@@ -138,87 +135,48 @@ def _value(node: ast.expr) -> int:
     raise ValueError
 
 
-def _options(words: list[_Word], scope: _Scope) -> Iterator[tuple[str, Option]]:
-    """Options in order; assignments on the way go into the scope."""
-    name, line, values = "", 0, list[str]()
-    for word in [*words, _Word("", 0, end=True)]:
-        starts = word.text.startswith("--") and len(word.text) > 2
-        script = word.text.endswith(".py")  # what a launcher's options end with
-        if name and (word.end or starts or script):
-            yield name, Option(tuple(values), line)
-            name = ""
-        if word.end or script:
-            continue
-        assigned = _ASSIGNED.match(word.text)
-        if starts:
-            name, equals, value = word.text[2:].partition("=")
-            line, values = word.line, [value] if equals else []
-        elif re.search(r"(^|\s)--[A-Za-z]", word.text):  # a quoted line of options
-            inner = assigned[3] if assigned else word.text
-            first = word.line - inner.count("\n")
-            yield from _options(list(_words(inner, first)), scope)
-        elif name:
-            values.append(word.text)
-        elif assigned:
-            scope.assign(assigned[1], assigned[3])
+_QUOTED: Final = re.compile(r"(^|\s)--[A-Za-z][^\s=]*(\s|$)")
 
 
-_PIECE: Final = re.compile(
-    r"""(?P<continued>\\[ \t]*\r?\n)   # blanks after the backslash are a slip of pasting
-      | (?P<blank>[ \t\r]+) | (?P<newline>\n) | (?P<operator>[()|;&<>])
-      | (?P<single>'[^']*'?) | (?P<double>"(?:\\.|[^"\\])*"?)
-      | (?P<escaped>\\.?) | (?P<bracket>\$[({])
-      | (?P<plain>\$|[^\\ \t\r\n()|;&<>'"$]+)""",
-    re.DOTALL | re.VERBOSE,
-)
+@dataclass(slots=True)
+class _Reader:
+    """Walks over words; assignments on the way go into the scope."""
 
+    scope: Scope
+    branches: Branches = field(default_factory=Branches)
 
-def _words(text: str, line: int) -> Iterator[_Word]:
-    """Words without their quotes; the line is where a word ends."""
-    word: str | None = None
-    depth, place = 0, 0  # depth: of open parentheses of an array
-    while place < len(text):
-        if text[place] == "#" and word is None:
-            place = (text.find("\n", place) + len(text) + 1) % (len(text) + 1)
-            continue
-        match = _PIECE.match(text, place)
-        assert match is not None
-        kind, piece = str(match.lastgroup), match[0]
-        if kind == "bracket":
-            piece = text[place : _closing(text, place + 1)]
-        place += len(piece)
-        line += piece.count("\n")
-        if kind in _UNQUOTED:
-            word = (word or "") + _UNQUOTED[kind](piece)
-            continue
-        array = piece == "(" and word is not None and word.endswith("=")
-        descriptor = piece in ("<", ">") and word is not None and word.isdecimal()  # 2>&1
-        if word is not None and not array and not descriptor:
-            yield _Word(word, line - (kind in ("newline", "continued")))
-        word = None
-        depth = max(0, depth + (piece == "(") - (piece == ")"))
-        if kind == "operator" or (kind == "newline" and not depth):
-            yield _Word("", line, end=True)
-    if word is not None:
-        yield _Word(word, line)
-
-
-_UNQUOTED: Final[Mapping[str, Callable[[str], str]]] = {
-    "single": lambda piece: piece.strip("'"),
-    "double": lambda piece: re.sub(
-        r"\\([\\\"$`])", r"\1", re.sub(r"\\[ \t]*\r?\n", "\n", piece[1:].removesuffix('"'))
-    ),
-    "escaped": lambda piece: piece[1:],
-    "bracket": lambda piece: piece,
-    "plain": lambda piece: piece,
-}
-
-
-def _closing(text: str, place: int) -> int:
-    """Past the bracket that closes the one at `place`."""
-    opening, closing, depth = text[place], {"(": ")", "{": "}"}[text[place]], 0
-    for end in range(place, len(text)):
-        depth += (text[end] == opening) - (text[end] == closing)
-        if not depth:
-            return end + 1
-    return len(text)
+    def options(self, words: list[Word]) -> Iterator[tuple[str, Option]]:
+        """Options in order."""
+        name, line, values, fresh = "", 0, list[str](), True
+        rest = iter([*words, Word("", 0, end=True)])
+        for word in rest:
+            starts = word.text.startswith("--") and len(word.text) > 2 and not word.end
+            quoted = not word.end and " " in word.text.strip() and _QUOTED.search(word.text)
+            script = word.text.endswith(".py")  # what a launcher's options end with
+            if name and (word.end or starts or script):
+                yield name, Option(tuple(values), line, certain=self.branches.active is True)
+                name = ""
+            if word.end or script:
+                fresh = True
+                continue
+            if fresh and word.text in KEYWORDS:
+                self.branches.keyword(word.text, rest, self.scope)
+                continue
+            fresh = False
+            if self.branches.active is False:
+                continue
+            assigned = _ASSIGNED.match(word.text)
+            if quoted:
+                inner = assigned[3] if assigned else word.text
+                first = word.line - inner.count("\n")
+                yield from self.options(list(shell_words(inner, first)))
+            elif starts:
+                name, equals, value = word.text[2:].partition("=")
+                line, values = word.line, [value] if equals else []
+            elif name:
+                values.append(word.text)
+            elif assigned:
+                self.scope.assign(assigned[1], assigned[3])
+                fresh = True
+                if self.branches.active is None:
+                    self.scope.doubt(assigned[1])

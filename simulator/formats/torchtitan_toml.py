@@ -23,18 +23,37 @@ _SCHEDULES: Final = {
 #: torchtitan gives looped schedules two stages a rank where nothing else is said
 _LOOPED: Final = ("interleaved-1f1b",)
 _MODELS: Final = {
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("qwen3", "8B"): "qwen3-8b",
+    ("qwen3", "32B"): "qwen3-32b",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
     ("llama3", "8B"): "llama-3.1-8b",
     ("llama3", "70B"): "llama-3.1-70b",
     ("llama3", "405B"): "llama-3.1-405b",
 }
+#: sections of float8, of older and newer files
+_FLOAT8: Final = ("float8", "quantize.linear.float8")
+_FLOAT8_SWITCHES: Final = (
+    ("enable_fsdp_float8_all_gather", "parameters are gathered in 16 bits"),
+    ("precompute_float8_dynamic_scale_for_fsdp", "scales are computed one by one"),
+    ("force_recompute_fp8_weight_in_bwd", "casts of weights are kept"),
+    ("emulate", "emulation is not simulated"),
+)
 _EFFECTLESS: Final = (
     *("job.*", "profiling.*", "metrics.*", "lr_scheduler.*", "validation.*", "fault_tolerance.*"),
     *("experimental.custom_import", "experimental.custom_args_module", "comm.*"),
     *("optimizer.lr", "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.weight_decay"),
     *("training.steps", "training.warmup_steps", "training.dataset", "training.dataset_path"),
-    *("training.seed", "training.deterministic", "training.data_parallel_replicate_degree_hint"),
+    *("training.seed", "training.deterministic"),
     *("model.tokenizer_path", "model.hf_assets_path", "model.print_after_conversion"),
-    *("compile.backend", "compile.components", "checkpoint.*", "float8.filter_fqns"),
+    *(
+        "compile.backend",
+        "compile.components",
+        "checkpoint.*",
+        "float8.filter_fqns",
+        "quantize.linear.float8.filter_fqns",
+    ),
     *("activation_checkpoint.early_stop", "activation_checkpoint.visualize_memory_budget_pareto"),
 )
 
@@ -94,24 +113,18 @@ def _model(fields: Fields, found: Foreign) -> None:
         str(one).replace("quantize.linear.", "").replace("quantize.grouped_mm.", "")
         for one in converters or ()
     ]
-    recipe = fields.choice(
-        "float8.recipe_name",
-        {"tensorwise": "fp8", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise", "": "fp8"},
-    )
+    recipes = {"tensorwise": "fp8", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise", "": "fp8"}
+    for section in _FLOAT8:
+        recipe = fields.choice(f"{section}.recipe_name", recipes)
+        if "float8" in names and recipe == "rowwise":
+            fields.cannot(f"{section}.recipe_name", "scales by row: scales by tensor are simulated")
+        for name, why in _FLOAT8_SWITCHES:
+            if fields.flag(f"{section}.{name}"):
+                fields.cannot(f"{section}.{name}", why)
     if "float8" in names:
         found.set("precision", "fp8")
-        if recipe == "rowwise":
-            fields.cannot("float8.recipe_name", "scales by row: scales by tensor are simulated")
     for other in sorted(set(names) - {"float8"}):
         fields.cannot("model.converters", f"{other} is not simulated")
-    for name, why in (
-        ("enable_fsdp_float8_all_gather", "parameters are gathered in 16 bits"),
-        ("precompute_float8_dynamic_scale_for_fsdp", "scales are computed one by one"),
-        ("force_recompute_fp8_weight_in_bwd", "casts of weights are kept"),
-        ("emulate", "emulation is not simulated"),
-    ):
-        if fields.flag(f"float8.{name}"):
-            fields.cannot(f"float8.{name}", why)
 
 
 def _parallelism(fields: Fields, found: Foreign) -> None:
@@ -202,6 +215,8 @@ def _software(fields: Fields, found: Foreign) -> None:
     )
     if found.get("precision") is None:
         found.set("precision", parameter)
+    if fields.choice("training.dtype", {"float32": "", "bfloat16": "bfloat16"}):
+        fields.cannot("training.dtype", "bfloat16: parameters and optimizer state are held in fp32")
     reduce = fields.choice("training.mixed_precision_reduce", {"float32": "fp32", "bfloat16": "bf16"})
     found.set("software.gradient_dtype", reduce)
     if fields.flag("training.enable_cpu_offload"):
