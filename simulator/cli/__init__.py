@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _GROUPS: Final = {
     "Run": ("simulate", "diagnose", "compare", "sweep", "draws", "accept"),
-    "Reckon": ("plan", "validate"),
+    "Reckon": ("memory", "plan", "validate"),
     "Scenarios": ("check", "new", "schema", "list", "import"),
     "Parts": (
         *("collective", "calibrate", "cluster", "import-topology", "kernel", "schedule"),

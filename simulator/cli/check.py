@@ -18,7 +18,7 @@ def command(
     Example: trainsim check my-run.yaml
     """
     from simulator.network import fabric
-    from simulator.study.memory import check_memory
+    from simulator.study.memory import capacity_bytes, check_memory
     from simulator.study.simulate import load, make_setting
 
     loaded = load(scenario, overrides(settings))
@@ -31,6 +31,7 @@ def command(
         "gpus": loaded.cluster.gpus,
         "micro_batches": loaded.micro_batches,
         "peak_memory_bytes": memory.peak_bytes,
+        "memory_margin_bytes": capacity_bytes(loaded) - memory.peak_bytes,
     }
     if as_json:
         print_json({"ok": True, **about})
@@ -44,5 +45,5 @@ def command(
     print(
         f"{loaded.name}: fine. {loaded.model.name} on {loaded.cluster.gpus} GPUs, "
         f"{loaded.micro_batches} micro-batches a step, {show_bytes(memory.peak_bytes)} of "
-        f"{show_bytes(loaded.cluster.gpu.memory_bytes)} a GPU."
+        f"{show_bytes(capacity_bytes(loaded))} a GPU."
     )

@@ -18,7 +18,7 @@ def memory_by_stage(scenario: Scenario) -> tuple[StageMemory, ...]:
     virtual = plan.virtual_stages or parallelism.virtual_stages
     stages = parallelism.pp
     chunks = stage_blocks(scenario)
-    mesh = build_mesh(parallelism)
+    mesh = build_mesh(parallelism, _gpus_per_node(scenario))
     sharded = parallelism.sharding in ("fsdp", "zero-3", "hsdp")
     groups = {
         False: mesh.size("shard" if sharded else "dp"),
@@ -38,33 +38,35 @@ def memory_by_stage(scenario: Scenario) -> tuple[StageMemory, ...]:
     )
 
 
+def _gpus_per_node(scenario: Scenario) -> int:
+    given = scenario.cluster.topology.parameters.get("gpus_per_node")
+    return given if isinstance(given, int) else 8
+
+
+def capacity_bytes(scenario: Scenario) -> float:
+    """HBM of the smallest GPU."""
+    return min(gpu.memory_bytes for gpu in (scenario.cluster.gpu, *scenario.cluster.node_gpus.values()))
+
+
 def check_memory(scenario: Scenario, allow_oom: bool = False) -> StageMemory:
     """The fullest stage's memory. Raises SpecError if it does not fit, unless `allow_oom`."""
     worst = max(memory_by_stage(scenario), key=lambda stage: stage.peak_bytes)
-    gpus = (scenario.cluster.gpu, *scenario.cluster.node_gpus.values())
-    capacity = min(gpu.memory_bytes for gpu in gpus)
+    capacity = capacity_bytes(scenario)
     if worst.peak_bytes > capacity and not allow_oom:
         parts = ", ".join(f"{name} {show_bytes(size)}" for name, size in worst.items if size)
-        advice = "; ".join(advise(scenario))
         raise SpecError.of(
             "",
             f"out of memory: stage {worst.stage} needs {show_bytes(worst.peak_bytes)} of "
-            f"{show_bytes(capacity)} ({parts}); {advice}; or simulate it anyway with --allow-oom",
+            f"{show_bytes(capacity)} ({parts}); {_advice(scenario)}; or simulate it anyway with --allow-oom",
         )
     return worst
 
 
-def advise(scenario: Scenario) -> list[str]:
-    """Changes that would save memory, those that cost least first."""
-    parallelism = scenario.parallelism
-    found = []
-    if parallelism.dp > 1 and parallelism.sharding == "ddp":
-        found.append("shard the optimizer (parallelism.sharding: zero-1) or all (fsdp)")
-    if scenario.recompute.kind == "none":
-        found.append("recompute (recompute: selective, then full)")
-    if not scenario.offload.layers:
-        found.append("send activations to the host (offload.layers)")
-    if scenario.batch.micro_batch > 1:
-        found.append("a smaller batch.micro_batch")
-    found.append("more parallelism.tp or parallelism.pp")
-    return found
+def _advice(scenario: Scenario) -> str:
+    """Changes that make it fit, each tried."""
+    from simulator.study.fit import fit
+
+    enough = [change.name for change in fit(scenario, run=False).changes if change.fits]
+    if not enough:
+        return "no change of recompute, micro-batch, sharding, tp or pp is enough"
+    return f"what would fit: {', or '.join(enough[:6])} (trainsim memory prices them)"
