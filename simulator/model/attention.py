@@ -48,7 +48,8 @@ def fused(context: Context, sizes: Core, way: str, *, causal: bool | None = None
     products = 1.0 if way == "forward" else _BACKWARD_PRODUCTS
     whole = 2.0 * context.batch * sizes.heads * sizes.query * sizes.keys * (sizes.width + sizes.value_width)
     halved = sizes.keys >= context.sequence if causal is None else causal
-    executed = whole * (0.5 if halved and name not in _WHOLE_SQUARE else 1.0)
+    skips = halved and name not in _WHOLE_SQUARE
+    executed = whole * (0.5 if skips else 1.0)
     rows = sizes.heads * sizes.query + sizes.kv_heads * max(sizes.query, sizes.keys)
     operands = context.batch * rows * (sizes.width + sizes.value_width)
     precision = "bf16" if context.precision.startswith("fp8") else context.precision
@@ -64,6 +65,7 @@ def fused(context: Context, sizes: Core, way: str, *, causal: bool | None = None
                 *(sizes.query, sizes.keys, sizes.width, sizes.value_width),
             ),
             precision=precision,
+            layout="causal" if skips else "full",
             launches=1 if way == "forward" else 3,
             model_flops=counted,
             varies="attention" if context.packed else "",

@@ -52,9 +52,12 @@ def _grouped(context: Context, name: str, n: float, k: float, way: str) -> Kerne
     element = 1 if context.precision.startswith("fp8") else context.bytes
     moved = groups * (element * (m * k + n * k) + context.bytes * m * n)
     label = name if way == "forward" else f"{name} {way}"
+    layout = {"forward": "TN", "dgrad": "NN"}.get(way, "NT")
+    if layout == "NT" and context.recipe.accumulates_fp32:
+        layout = "NT-accumulate"
     return Kernel(
         label, "grouped-gemm", flops=flops, bytes=float(moved), shape=(groups, m, n, k),
-        precision=context.precision, model_flops=flops / padding, varies="experts",
+        precision=context.precision, layout=layout, model_flops=flops / padding, varies="experts",
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.model import attention, context_parallel, experts, projections
 from simulator.model.activations import layer_bytes
 from simulator.model.attention import without_count
@@ -219,7 +221,10 @@ def layer_block(context: Context, layer: int, recompute: Recompute, whole: bool)
     forward_pieces = merge(builder.forward())
     again: list[Piece] = []
     if whole:
-        again = [_again(piece) for piece in forward_pieces]
+        needed = forward_pieces
+        if context.recipe.stops_early and builder.mlp is not None:
+            needed = _until_last_product(forward_pieces)
+        again = [_again(piece) for piece in needed]
     elif recompute.kind == "selective":
         core = attention.recomputed(context, layer)
         again = [Run(core, "recompute")] if core else []
@@ -235,6 +240,18 @@ def layer_block(context: Context, layer: int, recompute: Recompute, whole: bool)
         buffers=layer_buffers(context, builder.weights),
         boundary_bytes=context.hidden_bytes / (context.tp if context.parallelism.sequence_parallel else 1),
     )
+
+
+def _until_last_product(pieces: list[Piece]) -> list[Piece]:
+    """A forward without its last product and what follows: no backward needs what they make."""
+    for place in reversed(range(len(pieces))):
+        piece = pieces[place]
+        if not isinstance(piece, Run):
+            continue
+        for number in reversed(range(len(piece.kernels))):
+            if piece.kernels[number].op == "gemm":
+                return [*pieces[:place], replace(piece, kernels=piece.kernels[:number])]
+    return pieces
 
 
 def _again(piece: Piece) -> Piece:

@@ -13,6 +13,8 @@ library's choice is the fastest. (NVIDIA, "Matrix Multiplication Background User
 wave quantisation; Osama et al. 2023, "Stream-K", arXiv:2301.03598.)
 
 Operands are read from HBM once if they fit in L2, else once for every group of tiles that shares them.
+An epilogue writes a tile while few others compute: a part of the output's traffic adds to the time, most
+where a weight gradient reads and writes an fp32 accumulator.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ TILES: Final = np.array(
     [(256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32)],
     dtype=np.float64,
 )  # fmt: skip
+
+#: HBM bytes for each element of the output by layout: an accumulator is read and written; else bf16.
+WRITTEN: Final[Mapping[str, float]] = {"NT-accumulate": 8.0, "NT-accumulate-bf16": 4.0}
 
 
 def compute_s(
@@ -68,6 +73,17 @@ def memory_bytes(
     return moved
 
 
+def epilogue_s(
+    shape: Shape, written: float | Floats, bandwidth_bytes_per_s: float, constants: Mapping[str, float]
+) -> Floats | np.float64:
+    """The part of the output's traffic that no computation hides."""
+    m, n, _, batch = (np.asarray(size, dtype=np.float64) for size in shape)
+    exposed: Floats | np.float64 = (
+        constants["gemm_epilogue"] * batch * m * n * written / bandwidth_bytes_per_s
+    )
+    return exposed
+
+
 @kernel_model("gemm")
 def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     """Shape (m, n, k) or (m, n, k, batch); flops and bytes of the kernel are those of all launches."""
@@ -80,22 +96,29 @@ def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     m, n, k, *rest = kernel.shape
     shape = (float(m), float(n), float(k), float(rest[0] if rest else 1))
     element = 1.0 if kernel.precision.startswith("fp8") else 4.0 if kernel.precision == "fp32" else 2.0
-    written = 8.0 if kernel.layout == "NT-accumulate" else 2.0
+    written = WRITTEN.get(kernel.layout, 2.0)
     moved = float(memory_bytes(shape, gpu.l2_bytes, element, written))
     reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
     ramp = kernel.launches * gpu.constants["gemm_floor_s"]
     compute = float(compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants))
+    compute += float(epilogue_s(shape, written, reached, gpu.constants))
     return KernelCost(compute + ramp, moved / reached + ramp)
 
 
 @kernel_model("grouped-gemm")
 def grouped_gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
-    """Shape (groups, m, n, k): one launch for all experts, m rows each on average."""
+    """Shape (groups, m, n, k): all experts' products, m rows each on average.
+
+    One product a group on a few streams that share the SMs (TransformerEngine, `multi_stream_cublas_gemm`):
+    no less than issuing them one by one takes. Weight gradients stream their accumulator through HBM.
+    """
     groups, m, n, k = kernel.shape
-    shape = (float(m), float(n), float(k), float(groups))
+    constants = gpu.constants
     element = 1.0 if kernel.precision.startswith("fp8") else 2.0
-    moved = float(memory_bytes((float(m), float(n), float(k), 1.0), gpu.l2_bytes, element, 2.0)) * groups
-    reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
-    ramp = kernel.launches * gpu.constants["gemm_floor_s"]
-    compute = float(compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants))
-    return KernelCost(compute / gpu.constants["grouped_gemm"] + ramp, moved / reached + ramp)
+    one = (float(m), float(n), float(k), 1.0)
+    moved = groups * float(memory_bytes(one, gpu.l2_bytes, element, WRITTEN.get(kernel.layout, 2.0)))
+    reached = gpu.memory_bandwidth_bytes_per_s * constants["grouped_hbm_efficiency"]
+    waves = float(compute_s((*one[:3], float(groups)), gpu.sms, peak(gpu, kernel.precision), constants))
+    issued = groups * constants["grouped_issue_s"]
+    ramp = kernel.launches * constants["gemm_floor_s"]
+    return KernelCost(waves / constants["grouped_gemm"] + ramp, max(moved / reached, issued) + ramp)

@@ -30,7 +30,7 @@ from simulator.program.instructions import Collective, HostWait, Launch, Record,
 from simulator.spec import Scenario
 
 #: Frameworks on FSDP's first version: flat parameters (no copies in and out), rate limiter.
-FLAT_PARAMETERS: Final = frozenset({"llm-foundry"})
+FLAT_PARAMETERS: Final = frozenset({"llm-foundry", "llm-foundry-2022"})
 
 #: Bytes of a parameter as it is gathered.
 PARAMETER_BYTES: Final = 2

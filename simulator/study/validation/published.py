@@ -191,6 +191,8 @@ def mpt() -> Iterator[Task]:
         if "fp8" in row["precision"]:
             continue
         topology, gpu = _MPT_GPUS[row["gpu"]]
+        # the older table calls its precision bf16; the newer, on PyTorch 2, amp_bf16
+        framework = "llm-foundry-2022" if row["precision"] == "bf16" else "llm-foundry"
         sharding = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp", "NO_SHARD": "ddp"}[row["sharding"]]
         values = {
             "model": {
@@ -209,7 +211,7 @@ def mpt() -> Iterator[Task]:
                 "global_batch": int(row["global_batch"]),
             },
             "recompute": "full" if row["activation_checkpointing"] == "True" else "none",
-            "software": {"framework": "llm-foundry", "attention": "triton", "gradient_dtype": "bf16"},
+            "software": {"framework": framework, "attention": "triton", "gradient_dtype": "bf16"},
         }
         tokens = int(row["global_batch"]) * int(row["seq"]) / int(row["gpus"])
         measured = tokens / float(row["tokens_per_s_per_gpu"])
@@ -305,6 +307,7 @@ def b200() -> Iterator[Task]:
                 "micro_batch": int(row["micro_batch"]),
                 "global_batch": int(row["global_batch"]),
             },
+            "overlap": {"grad_reduce": False, "param_gather": False},  # Megatron-LM's defaults
             "recompute": row["recompute"] if row["recompute"] in ("none", "full", "selective") else "none",
             "software": {"framework": "megatron", "attention": "cudnn", "gradient_dtype": "fp32", "fused_loss": True},
         }  # fmt: skip
