@@ -280,3 +280,16 @@ def test_a_variable_that_an_open_condition_sets_has_no_value(tmp_path: Path) -> 
     file.write_text("TP=2\nif $BIG; then TP=8; fi\nx --tensor-model-parallel-size $TP\n")
     with pytest.raises(SpecError, match="given one value"):
         read_foreign(file)
+
+
+def test_what_became_of_every_option_is_in_the_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("--num-layers 24 --hidden-size 2048 --lr 1 --brand-new")
+    code, out, err = call(capsys, "import", str(file), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert not err
+    assert found["scenario"]["model"]["layers"] == 24
+    assert (found["unknown"], found["effectless"]) == (["--brand-new"], ["--lr"])

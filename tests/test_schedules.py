@@ -116,6 +116,28 @@ def _run(name: str, **changes: object) -> dict[str, float]:
     }
 
 
+@pytest.mark.parametrize(("name", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 2)])
+def test_the_bubble_of_a_simulated_step_is_the_formula(name: str, chunks: int) -> None:
+    """Layers of 10 ms forward and 20 ms backward; transfers of nothing; a backward that is not split."""
+    layers = [
+        {"name": "l", "repeat": 8, "parameters": 1000, "forward_time": "10 ms", "backward_time": "20 ms"}
+    ]
+    result = simulate(
+        {
+            "model": {"name": "even", "layers": layers}, "run": {"steps": 2, "warmup": 1},
+            "cluster": {"topology": "dgx-a100", "gpus": 4}, "batch": {"global_batch": 8, "micro_batch": 1},
+            "parallelism": {"pp": 4, "schedule": name, "virtual_stages": chunks},
+        }
+    )  # fmt: skip
+    forward, backward = 2 * 10e-3, 2 * 20e-3  # of a stage
+    bubble = {
+        "gpipe": 3 * (forward + backward),
+        "1f1b": 3 * (forward + backward),
+        "interleaved-1f1b": 3 * (forward + backward) / 2,
+    }[name]
+    assert result.step_time_s == pytest.approx(8 * (forward + backward) + bubble, rel=0.02)
+
+
 def test_dualpipe_hides_all_to_alls_and_holds_parameters_twice() -> None:
     plain, both = _run("1f1b"), _run("dualpipe")
     assert both["experts"] < 0.5 * plain["experts"]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.options import SetOption, check_writable, overrides, whole_file
+from simulator.cli.options import JsonOption, SetOption, check_writable, overrides, print_json, whole_file
 
 
 def command(
@@ -21,6 +21,7 @@ def command(
         bool, typer.Option("--strict", help="Refuse (exit 2) a file with an option that is not understood.")
     ] = False,
     settings: SetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Turn a configuration into a scenario. Every option is translated, listed as having no effect on
     time or memory, or listed as not understood; fields that are missing are listed too.
@@ -37,24 +38,27 @@ def command(
     found = read_foreign(config)
     source = Source(None, found.values)
     override(source, overrides(settings))
-    if found.effectless:
+    if as_json:
+        lists = ("unknown", "effectless", "missing", "assumed")
+        print_json({"scenario": source.values, **{name: getattr(found, name) for name in lists}})
+    elif found.effectless:
         _say("no effect on time or memory: " + ", ".join(found.effectless))
     if strict and found.unknown:
         raise SpecError([Finding(one, "not understood", file=str(config)) for one in found.unknown])
-    for option in found.unknown:
-        _say(f"not understood: {option}")
-    given = Source(None, source.values).values
-    for gap in found.missing:
-        if not _there(given, gap.partition(":")[0]):
-            _say(f"missing: {gap}")
-    for guess in found.assumed:
-        if guess.partition(":")[0] not in source.overridden:
-            _say(f"assumed: {guess}")
+    if not as_json:
+        for option in found.unknown:
+            _say(f"not understood: {option}")
+        for gap in found.missing:
+            if not _there(source.values, gap.partition(":")[0]):
+                _say(f"missing: {gap}")
+        for guess in found.assumed:
+            if guess.partition(":")[0] not in source.overridden:
+                _say(f"assumed: {guess}")
     written = f"# Imported from {config.name}.\n" + "".join(
         f"{key}: {json.dumps(value)}\n" for key, value in source.values.items()
     )
     if output is None:
-        print(written, end="")
+        print("" if as_json else written, end="")
         return
     with whole_file(output) as stream:
         stream.write(written.encode())

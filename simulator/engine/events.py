@@ -158,7 +158,7 @@ def _people(
 def make_loader(setting: Setting, rank: int, factors: list[Factor]) -> Loader:
     """The dataloader of a rank, with what is wrong with its workers."""
     config = setting.scenario.dataloader
-    per_step = setting.programs.micro_batches
+    per_step = setting.programs.batches(int(setting.stage_of_rank[rank]))
 
     def of(worker: int) -> list[Factor]:
         return [factor for factor in factors if factor.worker in (-1, worker)]

@@ -17,7 +17,7 @@ class LaneLoader:
         config = setting.scenario.dataloader
         self._workers = config.workers
         self._depth = config.workers * config.prefetch_factor
-        self._per_step = setting.programs.micro_batches
+        self._per_step = setting.programs.batches(costs.stage)
         self._costs = costs
         self._recorder = recorder
         self._batch = 0

@@ -213,9 +213,14 @@ class Setting:
         block = self._noise[key]
         return None if block is None else block[:, self.number_in_stage[rank]]
 
+    @cached_property
+    def batches_of_stage(self) -> tuple[int, ...]:
+        """Batches that a rank of each stage loads for a step."""
+        return tuple(self.programs.batches(stage) for stage in range(len(self.programs.roles)))
+
     def load_time_s(self, rank: int, batch: int) -> float:
         """Time that a worker of the rank needs for its `batch`-th batch."""
-        step, number = divmod(batch, self.programs.micro_batches)
+        step, number = divmod(batch, self.batches_of_stage[self.stage_of_rank[rank]])
         if step not in self._load_times:
             self._load_times[step] = self.load_times_s(step)
         return float(self._load_times[step][number, rank])

@@ -160,3 +160,8 @@ class Programs:
     roles: tuple[Role, ...]
     micro_batches: int
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    def batches(self, stage: int) -> int:
+        """Batches that a rank of a stage loads for a step: with micro-batches from both ends, half of them."""
+        loaded = sum(isinstance(item, NextBatch) for item in self.roles[stage].body)
+        return loaded or self.micro_batches
