@@ -108,15 +108,18 @@ def run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None] 
 def _run_lanes(setting: Setting, choice: Choice, progress: Callable[[int], None] | None) -> Timeline:
     from simulator.engine.calm import run_calm
     from simulator.engine.lane_axes import Axes
+    from simulator.engine.lane_noise import LaneNoise
     from simulator.engine.lane_record import LaneRecorder, choose
     from simulator.engine.lanes import Lanes
 
     axes = Axes(setting.mesh)
+    noise = LaneNoise(setting, axes)
+    noise.ahead(0)
     calm = run_calm(setting, axes)
     spans = setting.steps * max(len(script.step(0).operations) for script in setting.scripts)
     shown = choose(calm, setting, max(1, MOST_SPANS // max(1, spans)))
     recorder = LaneRecorder(setting, axes, calm, shown)
-    lanes = Lanes(setting, calm, recorder)
+    lanes = Lanes(setting, calm, recorder, noise=noise)
     for step in range(setting.steps):
         recorder.steps(lanes.step(step).ends)
         if progress is not None:

@@ -158,7 +158,7 @@ class Blocks:
                 else self._engine.collective_host
                 for item in block.items
             ]
-        noise = stage.noise[Resource.HOST]
+        noise = stage.noise(Resource.HOST)
         if noise is not None:
             costs = [
                 cost if item.launch < 0 else cost * noise[item.launch]
@@ -201,7 +201,7 @@ class Blocks:
             ends.append(row)
             op.end = row
         if self._engine.recorder is not None:
-            busy = None if stage.noise[Resource.SM] is not None else takes
+            busy = None if stage.noise(Resource.SM) is not None else takes
             self._engine.recorder.block(stage.number, block, issued, (launched, met), busy, step)
 
     @staticmethod
@@ -228,7 +228,7 @@ class Blocks:
 
     def _takes(self, stage: Stage, block: Block, terms: Terms) -> tuple[list[Floats], Floats | None]:
         """What each piece takes in this step; the launches' in one array that may be used up, if there is."""
-        noise = stage.noise[Resource.SM]
+        noise = stage.noise(Resource.SM)
         if noise is None and not stage.loads:
             return terms.takes, None
         launches = [item for item in block.items if item.launch >= 0]
@@ -247,7 +247,7 @@ class Blocks:
 
     def _varied(self, stage: Stage, launches: list[Item], terms: Terms) -> list[Floats]:
         result = []
-        noise = stage.noise[Resource.SM]
+        noise = stage.noise(Resource.SM)
         for item, work, extra in zip(launches, terms.works, terms.extras, strict=True):
             assert isinstance(item.work, Launch)
             if stage.loads:

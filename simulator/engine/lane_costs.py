@@ -200,12 +200,7 @@ class StageCosts:
             for index in speeds
         )
 
-    # --------------------------------------------------------------------------- noise, loads, pauses
-
-    def noise(self, resource: Resource, step: int) -> Floats | None:
-        """Factors on each launch of the step, shape (launches, 1, mesh)."""
-        block = self.setting.segment_noise(resource, self.stage, step)
-        return None if block is None else self.axes.arrange(block)[:, None]
+    # --------------------------------------------------------------------------- loads, pauses
 
     def loads(self, step: int) -> dict[str, list[Floats]]:
         """Factors on what varies, by name and micro-batch."""

@@ -22,6 +22,7 @@ from simulator.engine.lane_axes import Axes, Floats, greatest
 from simulator.engine.lane_block import Blocks, Issued
 from simulator.engine.lane_costs import Rates, StageCosts, finish
 from simulator.engine.lane_loader import LaneLoader
+from simulator.engine.lane_noise import LaneNoise
 from simulator.engine.lane_op import Done, Op
 from simulator.engine.lane_record import LaneRecorder
 from simulator.engine.script import Item, StepScript
@@ -51,6 +52,7 @@ class Stage:
     def __init__(self, engine: Lanes, number: int):
         setting = engine.setting
         self.number = number
+        self.all_noise = engine.noise
         self.costs = StageCosts(setting, number, engine.axes, engine.samples)
         self.host = np.zeros(engine.axes.ones)
         self.last: dict[int, Done] = {}
@@ -66,10 +68,17 @@ class Stage:
         costs.begin_step(step)
         self.script = script
         self.rates: Rates = costs.host_rates(step)
-        self.noise = {r: costs.noise(r, step) for r in (Resource.SM, Resource.HOST)}
+        self.step = step
+        self._noise: dict[Resource, Floats | None] = {}
         self.loads = costs.loads(step)
         self.pauses = deque(costs.pauses(step))
         self.operations = max(1, len(script.operations))
+
+    def noise(self, resource: Resource) -> Floats | None:
+        """Factors on each launch of the step that has begun, waited for when first asked for."""
+        if resource not in self._noise:
+            self._noise[resource] = self.all_noise.take(resource, self.number, self.step)
+        return self._noise[resource]
 
     def varied(self, launch: Launch, work: Floats, parts: Mapping[str, Floats]) -> Floats:
         """A segment's work with what varies between micro-batches and ranks."""
@@ -81,7 +90,10 @@ class Stage:
 
 
 class Lanes:
-    """A run. `samples`: effects of each sample of the leading axis; () the setting's own, one sample."""
+    """A run. `samples`: effects of each sample of the leading axis; () the setting's own, one sample.
+
+    `noise`: of the setting, where it is being drawn already.
+    """
 
     def __init__(
         self,
@@ -89,12 +101,14 @@ class Lanes:
         calm: Calm,
         recorder: LaneRecorder | None = None,
         samples: Sequence[Sequence[Effect]] = (),
+        noise: LaneNoise | None = None,
     ):
         self.setting = setting
         self.calm = calm
         self.axes = Axes(setting.mesh)
         self.samples = samples or (setting.effects,)
         self.recorder = recorder
+        self.noise = noise or LaneNoise(setting, self.axes)
         self.limit = setting.scenario.software.launch_queue
         self.spanning = frozenset(name for name, axes in GROUPS.items() if "pp" in axes)
         self.stages = [Stage(self, stage) for stage in range(len(setting.scripts))]
@@ -109,6 +123,8 @@ class Lanes:
         scripts = [script.step(step) for script in self.setting.scripts]
         for stage, script in zip(self.stages, scripts, strict=True):
             stage.begin_step(script, step)
+        self.noise.ahead(step)
+        self.noise.ahead(step + 1)
         issued: dict[Node, Op] = {}
         blocks: dict[Node, list[Op] | Issued] = {}
         for node in self._tape(scripts):
@@ -181,7 +197,7 @@ class Lanes:
         if isinstance(item.work, Launch):
             _, times = stage.costs.segment(item.work.segment)
             cost = times[0].host
-            noise = stage.noise[Resource.HOST]
+            noise = stage.noise(Resource.HOST)
             if noise is not None:
                 cost = cost * noise[item.launch]
             stage.host = stage.rates.finish(start, cost)
@@ -237,7 +253,7 @@ class Lanes:
         item = op.item
         assert isinstance(item.work, Launch)
         edges, times = stage.costs.segment(item.work.segment)
-        noise = stage.noise[Resource.SM]
+        noise = stage.noise(Resource.SM)
         factor = None if noise is None else noise[item.launch]
         extra = self.calm.extra(item, stage.number, step)
         op.start = np.maximum(op.ready, op.host + times[0].first)
