@@ -12,9 +12,12 @@ from simulator.cli.options import (
     AllowOom,
     JsonOption,
     SetOption,
+    check_writable,
     overrides,
     print_json,
     progress,
+    read_ranks,
+    whole_file,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +43,12 @@ def command(
     with_acceptance: Annotated[
         bool, typer.Option("--with-acceptance", help="Scenarios: find the layer that acceptance cannot see.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page too: waterfall, timeline, ranks by step, causes.")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Ranks of the page's timeline, for instance 0,8,17.")
+    ] = None,
     allow_oom: AllowOom = False,
     model: Annotated[str | None, typer.Option(help="Traces: the model, for MFU.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Traces: the GPU, for MFU.")] = None,
@@ -55,6 +64,8 @@ def command(
     from simulator.study.conditions import figure, holds, read_condition
 
     conditions = [read_condition(text) for text in fail_if or []]
+    check_writable(html)
+    chosen = read_ranks("--ranks", ranks)
     if worth_by is not None:
         check_worth(worth_by, target)
     check_options(target, settings, {"--model": model, "--gpu": gpu, "--tokens-per-step": tokens_per_step})
@@ -79,6 +90,12 @@ def command(
         layers = eliminate(load(target, dict(overrides(settings))), result=found.result)
         plain["with_acceptance"] = layers.to_dict()
         text += "\n\n" + elimination(layers)
+    if html is not None:
+        from simulator.report.page import page
+
+        drawn = page(found, chosen).encode()
+        with whole_file(html) as stream:
+            stream.write(drawn)
     if as_json:
         print_json(plain)
     else:

@@ -37,6 +37,21 @@ def overrides(settings: list[str] | None) -> dict[str, str]:
     return result
 
 
+def read_ranks(option: str, text: str | None, world: int | None = None) -> list[int] | None:
+    """Ranks as in 0,8,17; None for none given. Raises SpecError for what are no ranks of a world."""
+    if text is None:
+        return None
+    try:
+        ranks = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SpecError.of(option, f"'{text}': expected numbers, as in 0,8,17") from error
+    for rank in ranks:
+        if rank < 0 or (world is not None and rank >= world):
+            most = "0 or more" if world is None else f"from 0 to {world - 1}"
+            raise SpecError.of(option, f"{rank}: expected a rank {most}")
+    return ranks
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON; no NaN or infinity gets out."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")

@@ -16,6 +16,7 @@ from simulator.cli.options import (
     overrides,
     print_json,
     progress,
+    read_ranks,
     show,
     whole_file,
 )
@@ -60,7 +61,7 @@ def command(
     if engine is not None:
         changes["run.engine"] = engine
     loaded = load(scenario, changes)
-    ranks = _ranks(trace_ranks, loaded.cluster.gpus)
+    ranks = read_ranks("--trace-ranks", trace_ranks, loaded.cluster.gpus)
     with progress(loaded.run.steps, "steps") as done:
         result = simulate(
             loaded, allow_oom=allow_oom, links=trace is not None or save is not None, progress=done
@@ -86,21 +87,6 @@ def command(
     from simulator.report.table import page
 
     show(page(result))
-
-
-def _ranks(text: str | None, gpus: int) -> list[int] | None:
-    from simulator.errors import SpecError
-
-    if text is None:
-        return None
-    try:
-        ranks = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise SpecError.of("--trace-ranks", f"'{text}': expected numbers, as in 0,8,17") from error
-    for rank in ranks:
-        if not 0 <= rank < gpus:
-            raise SpecError.of("--trace-ranks", f"{rank}: expected a rank from 0 to {gpus - 1}")
-    return ranks
 
 
 def _write_kineto(folder: Path, timeline: Timeline, ranks: list[int] | None, world: int) -> None:

@@ -220,7 +220,7 @@ def _in(unit: Unit, seconds: float) -> str:
 
 def _wrapped(line: str) -> list[str]:
     if len(line) <= _WIDTH:
-        return [line]
+        return [line.rstrip()]
     indent = " " * (len(line) - len(line.lstrip()))
-    hanging = indent + ("    " if indent and indent != "      " else "")
+    hanging = "      " if indent else ""
     return textwrap.wrap(line, _WIDTH, subsequent_indent=hanging, break_long_words=True) or [""]

@@ -110,7 +110,8 @@ def read(
     first = min(about.warmup, timeline.steps.shape[1] - 1)
     part = reading.window(timeline, first, weights(timeline, about.peak))
     idle, gaps = reading.idle(timeline, part)
-    seconds = {item.name: item.seconds for item in waterfall}
+    items = tuple(waterfall)
+    seconds = {item.name: item.seconds for item in items}
     return Diagnosis(
         title=f"{about.scenario}: {about.gpus}",
         about={"scenario": about.scenario},
@@ -125,6 +126,7 @@ def read(
         suspects=_suspects(timeline, part, seconds, step_s, about.hbm_bytes_per_s, idle),
         spread=_spread(timeline, first) | _verdict(timeline, first),
         causes=_items(seconds, step_s, mfu),
+        waterfall=items,
         timeline=timeline,
         first_step=first,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.analysis.reading import EDGES_S, Evidence, Idle, Traffic, known, plain_traffic
-from simulator.analysis.result import Result
+from simulator.analysis.result import Item, Result
 from simulator.study.worth import Worth
 from simulator.timeline import Timeline
 
@@ -33,7 +33,7 @@ class Diagnosis:
 
     `title`: what was read; `about`: the same for machines. `host`: seconds of a step by what the host did
     while the GPU had nothing to run. `suspects`: one metric each, shares of the step (of HBM: of its
-    bandwidth). `first_step`: the first that counts.
+    bandwidth). `waterfall`: the step by item, in order; they add up to it. `first_step`: the first that counts.
     """
 
     title: str
@@ -49,11 +49,17 @@ class Diagnosis:
     suspects: Mapping[str, float]
     spread: Mapping[str, Any]
     causes: tuple[Cause, ...]
+    waterfall: tuple[Item, ...]
     timeline: Timeline
     first_step: int = 0
     result: Result | None = None
     worth: Worth | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def profiled(self) -> bool:
+        """Whether a profiler's traces were read, not a simulated run."""
+        return "traces" in self.about
 
     @property
     def to_explain_s(self) -> float:
@@ -84,6 +90,10 @@ class Diagnosis:
             "optimizer_s": self.optimizer_s,
             "suspects": {name: known(value) for name, value in self.suspects.items()},
             "spread": dict(self.spread),
+            "waterfall": [
+                {"name": item.name, "seconds": item.seconds, "mfu_points": item.mfu_points}
+                for item in self.waterfall
+            ],
             "causes": [cause.to_dict() for cause in self.causes],
             "notes": list(self.notes),
             **({"worth": self.worth.to_dict()} if self.worth is not None else {}),

@@ -13,9 +13,13 @@ import numpy as np
 
 from simulator.analysis import causes as names
 from simulator.analysis import reading
+from simulator.analysis.causes import Causes
 from simulator.analysis.device_time import device_time
 from simulator.analysis.host_gaps import ORDER, host_gaps
+from simulator.analysis.intervals import total
 from simulator.analysis.replay import Change, Replay
+from simulator.analysis.stretches import stretches
+from simulator.analysis.waterfall import Item
 from simulator.errors import SpecError
 from simulator.formats.kineto_timeline import read_traces
 from simulator.hardware.gpus import gpu as find_gpu
@@ -106,8 +110,28 @@ def diagnose_timeline(timeline: Timeline, *, predicted_s: float = float("nan")) 
         },
         spread=_slowest(timeline, time.compute_s),
         causes=_ranked(worths(timeline), span, step, predicted_s / step),
+        waterfall=_waterfall(timeline, part, predicted_s, step),
         timeline=timeline,
     )
+
+
+def _waterfall(
+    timeline: Timeline, part: reading.Window, predicted_s: float, step_s: float
+) -> tuple[Item, ...]:
+    """The step by what each rank was at; the model's FLOPs at peak come out of compute where they are known."""
+    causes = Causes(timeline)
+    parts = stretches(timeline, causes, part.low_s, part.high_s)
+    seconds = dict.fromkeys(causes.names, 0.0)
+    for number, name in enumerate(causes.names):
+        mine = parts.cause == number
+        length = total(parts.rank[mine], (parts.end_s - parts.start_s)[mine], len(timeline.ranks))
+        seconds[name] = part.mean(length)
+    if np.isnan(predicted_s):
+        seconds = {"compute": seconds.pop(names.BELOW_PEAK), **seconds}
+    else:
+        seconds[names.MODEL] = predicted_s
+        seconds[names.BELOW_PEAK] -= predicted_s
+    return tuple(Item(name, spent, 100 * spent / step_s) for name, spent in seconds.items())
 
 
 def _title(timeline: Timeline) -> str:
