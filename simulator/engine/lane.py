@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Communication never starves compute of HBM altogether: memory controllers arbitrate.
 MOST_HBM_TAKEN = 0.9
 
+#: Products in clusters of blocks leave some SMs of a GPC idle: a pair's transfers fit in there.
+FEW_SMS = 8.0
+
 
 class Speeds:
     """Marks lanes whose speed may have changed, and updates each once at the end of the moment.
@@ -131,8 +134,14 @@ class LaneState:
         return self._beside(sm, hbm)
 
     def _beside(self, sm: float, hbm: float) -> tuple[float, float]:
-        """What kernels get beside the communication of the moment."""
+        """What kernels get beside the communication of the moment.
+
+        Products that fix one block an SM at their launch run their blocks one round after the other where some
+        SMs are taken, however few (`beside_communication`: the speed that is left).
+        """
         free = max(1.0, self.gpu.sms - self.sms_taken) / self.gpu.sms
+        if self.sms_taken > FEW_SMS:
+            free = min(free, self.gpu.constants.get("beside_communication", 1.0))
         return (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, self.hbm_taken)))
 
     def take(self, sms: float, hbm: float) -> None:

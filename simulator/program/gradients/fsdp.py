@@ -133,7 +133,11 @@ class FullyShardedDataParallel(GradientPolicy):
         if not self._sizes(place, 1):
             return
         self.emit.order("compute", "shard")
-        if not self._flat:
+        if self._flat:  # autograd joins the gradients of the flat parameter's views, FSDP divides them before
+            self._copy("join gradients", self._bytes(place, self._gradient_bytes), "compute")
+            self.emit.order("compute", "shard")
+            self._copy("divide gradients", self._bytes(place, self._gradient_bytes), "shard")
+        else:
             self._copy("copy into reduction", self._bytes(place, self._gradient_bytes), "shard")
         name = self.chunks[chunk][block].name
         for group, size in self._sizes(place, self._gradient_bytes):

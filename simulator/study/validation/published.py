@@ -51,6 +51,11 @@ def _stage_layers(layers: int, parts: int) -> list[int]:
     return [base + (1 if i < rest else 0) for i in range(parts)]
 
 
+def megatron_bucket(dp: int, element_bytes: int) -> str:
+    """Megatron-Core's default bucket: 40 million parameters, or a million a data-parallel rank if more."""
+    return f"{max(40e6, 1e6 * dp) * element_bytes / 2**20} MiB"
+
+
 # ------------------------------------------------------------------------------------ Megatron, A100
 
 _SELENE: Final = {"topology": "dgx-a100", "gpu": "a100-sxm"}
@@ -211,8 +216,10 @@ def mpt() -> Iterator[Task]:
                 "global_batch": int(row["global_batch"]),
             },
             "recompute": "full" if row["activation_checkpointing"] == "True" else "none",
-            "software": {"framework": framework, "attention": "triton", "gradient_dtype": "bf16"},
-        }
+            "software": {
+                "framework": framework, "attention": "triton", "gradient_dtype": "bf16", "optimizer": "adamw",
+            },  # Composer's DecoupledAdamW updates a tensor at a time
+        }  # fmt: skip
         tokens = int(row["global_batch"]) * int(row["seq"]) / int(row["gpus"])
         measured = tokens / float(row["tokens_per_s_per_gpu"])
         name = "#{} {model} s{seq} {gpus}x{gpu} mb{micro_batch}".format(number, **row)
@@ -229,7 +236,7 @@ def llama3() -> Iterator[Task]:
         tp, cp, pp, dp = (int(row[name]) for name in ("tp", "cp", "pp", "dp"))
         per_dp = int(row["batch_per_dp"])
         gpus = int(row["gpus"])
-        virtual = 4
+        virtual = 8  # a layer a chunk, none in the first and the last (section 3.3.2)
         values = {
             "model": "llama-3.1-405b",
             "cluster": {"topology": "llama3-roce-24k", "gpus": gpus, "gpu": "h100-sxm"},
@@ -239,6 +246,7 @@ def llama3() -> Iterator[Task]:
                 "layers_per_stage": _stage_layers(126, pp * virtual), "sharding": "zero-1",
             },
             "batch": {"sequence_length": int(row["seq"]), "micro_batch": 1, "global_batch": per_dp * dp},
+            "overlap": {"bucket_size": megatron_bucket(dp, 2)},
             "software": {"framework": "megatron", "attention": "flash2", "gradient_dtype": "bf16"},
         }  # fmt: skip
         flops = 6 * 405.85e9 + 6 * 126 * 16384 * int(row["seq"])
