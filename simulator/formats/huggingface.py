@@ -15,109 +15,25 @@ from simulator.formats.huggingface_architectures import architectures
 from simulator.spec import Transformer
 
 #: fields that say nothing about the shapes of parameters or kernels, whatever the architecture
-_EFFECTLESS: Final = frozenset(
-    [
-        "architectures",
-        "auto_map",
-        "auto_map.*",
-        "tokenizer_name",
-        "use_mrope",
-        "_name_or_path",
-        "name_or_path",
-        "_commit_hash",
-        "transformers_version",
-        "torch_dtype",
-        "dtype",
-        "quantization_config.*",
-        "is_decoder",
-        "is_encoder_decoder",
-        "return_dict",
-        "use_cache",
-        "cache_implementation",
-        "use_bfloat16",
-        "torchscript",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "unk_token_id",
-        "sep_token_id",
-        "decoder_start_token_id",
-        "initializer_range",
-        "initializer_factor",
-        "init_device",
-        "init_config.*",
-        "logit_scale",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "rms_norm_eps",
-        "norm_eps",
-        "max_position_embeddings",
-        "rope_theta",
-        "rope_scaling",
-        "rope_scaling.*",
-        "rope_parameters",
-        "rope_parameters.*",
-        "rope_interleave",
-        "rope_local_base_freq",
-        "rope_pct",
-        "rotary_pct",
-        "rotary_emb_base",
-        "rotary_dim",
-        "partial_rotary_factor",
-        "original_max_position_embeddings",
-        "initial_context_length",
-        "max_seq_len",
-        "seq_length",
-        "n_ctx",
-        "summary_type",
-        "summary_use_proj",
-        "summary_activation",
-        "summary_proj_to_labels",
-        "summary_first_dropout",
-        "task_specific_params",
-        "task_specific_params.*",
-        "id2label.*",
-        "label2id.*",
-        "problem_type",
-        "tokenizer_name",
-        "use_mrope",
-        "router_aux_loss_coef",
-        "router_jitter_noise",
-        "output_router_logits",
-        "router_z_loss_coef",
-        "aux_loss_alpha",
-        "seq_aux",
-        "norm_topk_prob",
-        "routed_scaling_factor",
-        "scoring_func",
-        "topk_method",
-        "topk_group",
-        "n_group",
-        "ep_size",
-        "pretraining_tp",
-        "swiglu_limit",
-        "experts_per_token",
-        "scale_attn_weights",
-        "reorder_and_upcast_attn",
-        "scale_attn_by_inverse_layer_idx",
-        "query_pre_attn_scalar",
-        "attn_implementation",
-        "_attn_implementation",
-        "attention_implementation",
-        "head_dim_total",
-        "bos_token",
-        "eos_token",
-        "apply_residual_connection_post_layernorm",
-        "classifier_dropout",
-        "model_max_length",
-        "prefix",
-        "layerdrop",
-        "activation_dropout",
-        "architecture",
-        "tokenizer_class",
-        "use_flash_attn",
-    ]
-)
+_NAMES: Final = """
+architectures auto_map auto_map.* tokenizer_name use_mrope _name_or_path name_or_path _commit_hash
+transformers_version torch_dtype dtype quantization_config.* is_decoder is_encoder_decoder return_dict
+use_cache cache_implementation use_bfloat16 torchscript bos_token_id eos_token_id pad_token_id unk_token_id
+sep_token_id decoder_start_token_id initializer_range initializer_factor init_device init_config.*
+logit_scale layer_norm_eps layer_norm_epsilon rms_norm_eps norm_eps max_position_embeddings rope_theta
+rope_scaling rope_scaling.* rope_parameters rope_parameters.* rope_interleave rope_local_base_freq rope_pct
+rotary_pct rotary_emb_base rotary_dim partial_rotary_factor original_max_position_embeddings
+initial_context_length max_seq_len seq_length n_ctx summary_type summary_use_proj summary_activation
+summary_proj_to_labels summary_first_dropout task_specific_params task_specific_params.* id2label.*
+label2id.* problem_type tokenizer_name use_mrope router_aux_loss_coef router_jitter_noise
+output_router_logits router_z_loss_coef aux_loss_alpha seq_aux norm_topk_prob routed_scaling_factor
+scoring_func topk_method topk_group n_group ep_size pretraining_tp swiglu_limit experts_per_token
+scale_attn_weights reorder_and_upcast_attn scale_attn_by_inverse_layer_idx query_pre_attn_scalar
+attn_implementation _attn_implementation attention_implementation head_dim_total bos_token eos_token
+apply_residual_connection_post_layernorm classifier_dropout model_max_length prefix layerdrop
+activation_dropout architecture tokenizer_class use_flash_attn
+"""
+_EFFECTLESS: Final = frozenset(_NAMES.split())
 
 
 def _is_config(path: Path, text: str) -> bool:
