@@ -33,18 +33,25 @@ class MemoryLike(Protocol):
     def optimizer_bytes(self) -> float: ...
     @property
     def activations_bytes(self) -> float: ...
+    @property
+    def working_bytes(self) -> float: ...
+    @property
+    def buffers_bytes(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on the fullest rank; `capacity_bytes`: HBM of its GPU."""
+    """Bytes on the fullest rank; `capacity_bytes`: HBM of its GPU; `margin_bytes`: what the peak leaves of it."""
 
     peak_bytes: float
     parameters_bytes: float
     gradients_bytes: float
     optimizer_bytes: float
     activations_bytes: float
+    working_bytes: float
+    buffers_bytes: float
     capacity_bytes: float
+    margin_bytes: float
     fits: bool
 
 
@@ -215,7 +222,10 @@ def _memory(memory: MemoryLike, scenario: Scenario) -> Memory:
         gradients_bytes=memory.gradients_bytes,
         optimizer_bytes=memory.optimizer_bytes,
         activations_bytes=memory.activations_bytes,
+        working_bytes=memory.working_bytes,
+        buffers_bytes=memory.buffers_bytes,
         capacity_bytes=capacity,
+        margin_bytes=capacity - memory.peak_bytes,
         fits=memory.peak_bytes <= capacity,
     )
 

@@ -127,10 +127,12 @@ def memory_table(memory: Memory, *, unicode: bool = True) -> Table:
         ("gradients", memory.gradients_bytes),
         ("optimizer", memory.optimizer_bytes),
         ("activations", memory.activations_bytes),
+        ("backward of the fullest block", memory.working_bytes),
+        ("buffers", memory.buffers_bytes),
     )
     rest = memory.peak_bytes - sum(size for _, size in rows)
     if rest > 0.005 * memory.peak_bytes:
-        rows = (*rows, ("buffers and the rest", rest))
+        rows = (*rows, ("CUDA context, NCCL, rounding", rest))
     for name, size in rows:
         table.add_row("", name, show_bytes(size), *_of_capacity(size, memory, unicode=unicode))
     style = "" if memory.fits else "bold red"
