@@ -146,6 +146,36 @@ def test_a_folded_run_ends_every_step_of_every_rank_when_the_unfolded_one_does(
     np.testing.assert_allclose(other.steps[cast.lane_of_rank], one.steps, rtol=0, atol=1e-9)
 
 
+Rows = dict[tuple[Any, ...], tuple[float, ...]]
+
+
+def rows_of(play: events.Play) -> tuple[Rows, list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Device rows by (lane, item, step); rows of hosts and of collectives in an order of their own."""
+    device: Rows = {(row[0], row[1].index, row[7]): (*row[2:6], *row[9:12]) for row in play.recorder.device}
+    host = sorted(play.recorder.host, key=lambda row: (row[0], row[1]))
+    collectives = sorted(  # a transfer is named after the end that came first, which may be either
+        (row[0].name.removeprefix("send ").removeprefix("recv "), *row[1:5], row[6])
+        for row in play.recorder.collectives
+    )
+    return device, host, collectives
+
+
+@settings(max_examples=40)
+@given(meshes(), st.booleans())
+def test_chains_change_no_time(values: dict[str, Any], folded: bool) -> None:
+    cast = (fold if folded else unfolded)(made(values))
+    plain, ahead = rows_of(events.play(cast, chains=False)), rows_of(events.play(cast))
+    assert plain[0].keys() == ahead[0].keys()
+    for key, row in plain[0].items():
+        np.testing.assert_allclose(ahead[0][key], row, rtol=0, atol=1e-9)
+    assert [(row[0], *row[3:]) for row in plain[1]] == [(row[0], *row[3:]) for row in ahead[1]]
+    for one, other in zip(plain[1], ahead[1], strict=True):
+        np.testing.assert_allclose(other[1:3], one[1:3], rtol=0, atol=1e-9)
+    for row, same in zip(plain[2], ahead[2], strict=True):
+        assert (row[0], row[5]) == (same[0], same[5])
+        np.testing.assert_allclose(same[1:5], row[1:5], rtol=0, atol=2e-9)
+
+
 class Quiet(Setting):
     """A setting whose collectives take no SMs and no HBM bandwidth."""
 

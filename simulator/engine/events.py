@@ -15,6 +15,7 @@ import numpy as np
 import simpy
 
 from simulator.engine.cast import Cast
+from simulator.engine.chain import Chains
 from simulator.engine.flows import Flows
 from simulator.engine.host import Host
 from simulator.engine.lane import LaneState, Speeds
@@ -82,13 +83,24 @@ def _timeline(play_: Play, cast: Cast, about: Mapping[str, object]) -> Timeline:
     )
 
 
-def play(cast: Cast, *, links: bool = False, progress: Callable[[int], None] | None = None) -> Play:
-    """Simulate all steps of a cast; the rows are left as they were recorded."""
+def play(
+    cast: Cast,
+    *,
+    links: bool = False,
+    progress: Callable[[int], None] | None = None,
+    chains: bool = True,
+) -> Play:
+    """Simulate all steps of a cast; the rows are left as they were recorded.
+
+    `chains=False`: an event for every piece of work (slower, the same times).
+    """
     env = simpy.Environment()
     recorder = Recorder(cast.setting, cast.lanes)
     flows = Flows(env, cast.capacity, log=links)
     meetings = Meetings(cast, flows, recorder)
-    lanes, loaders, hosts = _people(env, cast, recorder, meetings)
+    ahead = Chains(env, cast, flows, meetings, enabled=chains)
+    lanes, loaders, hosts = _people(env, cast, recorder, meetings, ahead)
+    ahead.know(lanes)
     lanes[0].progress = progress
     LinkFaults(env, cast, flows).watch(lanes)
     with without_garbage_collection():
@@ -137,7 +149,7 @@ def _run_to_end(
 
 
 def _people(
-    env: simpy.Environment, cast: Cast, recorder: Recorder, meetings: Meetings
+    env: simpy.Environment, cast: Cast, recorder: Recorder, meetings: Meetings, chains: Chains
 ) -> tuple[list[LaneState], list[Loader], list[simpy.Process]]:
     setting = cast.setting
     by_resource = {resource: setting.factors(resource) for resource in _RESOURCES}
@@ -146,7 +158,7 @@ def _people(
     lanes, loaders, hosts = [], [], []
     for index, lane in enumerate(cast.lanes):
         factors = {resource: by_resource[resource].get(lane.rank, []) for resource in _RESOURCES}
-        state = LaneState(env, setting, index, lane, recorder, meetings, speeds, factors)
+        state = LaneState(env, setting, index, lane, recorder, meetings, chains, speeds, factors)
         loader = make_loader(setting, lane.rank, factors[Resource.LOADER])
         host = Host(setting, state, setting.scripts[lane.role], loader, pauses.get(lane.rank, {}))
         hosts.append(env.process(host.run()))

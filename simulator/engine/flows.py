@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from simulator.network.collectives import Activity
 from simulator.network.fluid import max_min
+
+if TYPE_CHECKING:
+    from simulator.engine.chain import Chain
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,6 +99,7 @@ class Flows:
         self._load: list[int] = []  # pattern -> transfers in flight that share a link with it
         self._active: dict[Transfer, None] = {}
         self._rates: dict[tuple[int, ...], Floats] = {}
+        self._claims: dict[Chain, set[int]] = {}  # patterns that a chain counts on having for itself
         self.routes: list[Route] = []
         self.shared = False  # whether transfers ever met on a link
         self.log: list[tuple[float, int, float]] | None = [] if log else None
@@ -134,6 +138,8 @@ class Flows:
 
     def set_capacity(self, links: Iterable[int], factors: Sequence[float]) -> None:
         """Links run at a factor of their healthy capacity from now on."""
+        for chain in list(self._claims):
+            chain.land()
         index = np.fromiter(links, dtype=np.int64)
         self._capacity[index] = self._healthy[index] * np.asarray(factors)
         self._rates.clear()
@@ -151,10 +157,18 @@ class Flows:
         latency_s: float,
         on_done: Callable[[], None],
         on_rate: Callable[[float], None] | None = None,
+        begun_s: float | None = None,
     ) -> Transfer:
-        """Begin a transfer now; `on_done` is called at its end, `on_rate` with each new rate in bytes/s."""
+        """Begin a transfer now; `on_done` is called at its end, `on_rate` with each new rate in bytes/s.
+
+        `begun_s`: since then it has run alone on its links.
+        """
+        if self._claims:
+            self._clear(route.pattern)
         transfer = Transfer(route, size_bytes, latency_s, on_done, on_rate)
         transfer.mark_s = self._env.now
+        if begun_s is not None and begun_s < self._env.now and self._resume(transfer, begun_s):
+            return transfer
         if self._load[route.pattern]:
             self._drop_ended()
         self._active[transfer] = None
@@ -163,10 +177,62 @@ class Flows:
         if self._load[route.pattern] > 1:
             self._resolve([transfer])
         else:
-            if route.rate_alone < 0:
-                route.rate_alone = route.alone(self._capacity)
-            self._set_rate(transfer, route.rate_alone)
+            self._set_rate(transfer, self.alone(route))
         return transfer
+
+    # ------------------------------------------------------------------------------------ chains
+
+    def idle(self, route: Route) -> bool:
+        """Whether nothing is on the links of a route, nor will be unless a chain is told."""
+        if self._load[route.pattern]:
+            return False
+        near = self._neighbours[route.pattern]
+        return all(patterns.isdisjoint(near) for patterns in self._claims.values())
+
+    def meet(self, one: Route, other: Route) -> bool:
+        """Whether two routes have a link in common."""
+        return other.pattern in self._neighbours[one.pattern]
+
+    def claim(self, chain: Chain, patterns: set[int]) -> None:
+        """The chain has these links for itself until it lands."""
+        self._claims[chain] = patterns
+
+    def unclaim(self, chain: Chain) -> None:
+        """The chain has landed."""
+        self._claims.pop(chain, None)
+
+    def log_alone(self, route: Route, begin_s: float, sent_s: float) -> None:
+        """Note a transfer that ran alone."""
+        if self.log is not None:
+            self.log.append((begin_s, route.number, route.rate_alone))
+            self.log.append((sent_s, route.number, 0.0))
+
+    def _clear(self, pattern: int) -> None:
+        near = self._neighbours[pattern]
+        for chain in [chain for chain, patterns in self._claims.items() if not patterns.isdisjoint(near)]:
+            chain.land()
+
+    def alone(self, route: Route) -> float:
+        """Bytes a second with nobody else on the links, as they are now."""
+        if route.rate_alone < 0:
+            route.rate_alone = route.alone(self._capacity)
+        return route.rate_alone
+
+    def _resume(self, transfer: Transfer, begun_s: float) -> bool:
+        """Take off what has been sent since `begun_s`; whether only the latency is left (and arranged)."""
+        rate, now = self.alone(transfer.route), self._env.now
+        sent_s = begun_s + transfer.size_bytes / rate
+        if sent_s > now:
+            if self.log is not None:
+                self.log.append((begun_s, transfer.route.number, rate))
+            transfer.remaining = (sent_s - now) * rate
+            return False
+        self.log_alone(transfer.route, begun_s, sent_s)
+        if transfer.on_rate is not None:
+            transfer.on_rate(rate)
+        timer = self._env.timeout(max(0.0, sent_s + transfer.latency_s - now))
+        timer.callbacks.append(lambda _: transfer.on_done())
+        return True
 
     def stop(self, transfer: Transfer) -> None:
         """Take a transfer out before its end (traffic that goes away)."""

@@ -60,7 +60,7 @@ class Host:
                     self._pause(due.pop(0), step)
                 match operation:
                     case Item():
-                        yield from self._issue(operation, step, noise)
+                        yield from self._issue(operation, step, noise, script.quiet[place])
                     case HostWork(duration_s, name, kind):
                         self._work(duration_s, kind, name, step)
                     case HostWait(event, name):
@@ -74,17 +74,18 @@ class Host:
 
     # ------------------------------------------------------------------------------- instructions
 
-    def _issue(self, item: Item, step: int, noise: Mapping[Resource, Any]) -> Generator[Any, Any, None]:
+    def _issue(
+        self, item: Item, step: int, noise: Mapping[Resource, Any], quiet: int
+    ) -> Generator[Any, Any, None]:
         lane = self._lane
         if self._length[item.stream] + item.launches > self._limit:
             queue = self._queued[item.stream]
             while queue and self._length[item.stream] + item.launches > self._limit:
-                oldest = queue.popleft()
-                self._length[item.stream] -= oldest.item.launches
+                oldest = queue[0]
                 if oldest.done_s is None:
-                    done = self._lane.env.event()
-                    oldest.waiters.append(done.succeed)
-                    yield done
+                    yield from self._until_done(oldest, item.stream, quiet)
+                queue.popleft()
+                self._length[item.stream] -= oldest.item.launches
                 if oldest.done_s > self.now_s:  # type: ignore[operator]
                     self._block(oldest.done_s, HostKind.QUEUE_FULL, "launch queue full", step)  # type: ignore[arg-type]
         start = self.now_s
@@ -102,6 +103,25 @@ class Host:
         self._queued[item.stream].append(op)
         self._length[item.stream] += item.launches
         lane.streams[item.stream].push(op)
+
+    def _until_done(self, oldest: Op, stream: int, quiet: int) -> Generator[Any, Any, None]:
+        """The queue is full until `oldest` is done.
+
+        While a chain runs, what the host would issue next queues up behind it: so it may sleep on until
+        there is room to issue something else, and catch up then.
+        """
+        target, chain = oldest, oldest.chain
+        if chain is not None:
+            chain.catch_up()
+            if oldest.done_s is not None:
+                return
+            if stream == 0:
+                room = self._length[0] + quiet - self._limit
+                target = chain.latest(iter(self._queued[0]), room)
+            chain.stop_before(target)
+        done = self._lane.env.event()
+        target.waiters.append(done.succeed)
+        yield done
 
     def _waits(self, item: Item) -> list[Op]:
         names = item.waits

@@ -17,6 +17,7 @@ from simulator.program.instructions import Launch
 from simulator.timeline import Lane
 
 if TYPE_CHECKING:
+    from simulator.engine.chain import Chain, Chains
     from simulator.engine.rendezvous import Meetings
     from simulator.engine.setting import Setting
 
@@ -62,6 +63,7 @@ class LaneState:
         lane: Lane,
         recorder: Recorder,
         meetings: Meetings,
+        chains: Chains,
         speeds: Speeds,
         factors: Mapping[Resource, Sequence[Factor]],
     ):
@@ -70,6 +72,7 @@ class LaneState:
         self.lane = lane
         self.recorder = recorder
         self.meetings = meetings
+        self.chains = chains
         self.speeds = speeds
         self.gpu_index = int(setting.gpu_of_rank[lane.rank])
         self.gpu = setting.gpus[self.gpu_index]
@@ -81,13 +84,15 @@ class LaneState:
         }
         self.streams = [Stream(self, i) for i in range(len(setting.scripts[0].streams))]
         self.segments: dict[int, Segment] = {}
+        self.chain: Chain | None = None  # what runs ahead of the events here
         self.sms_taken = 0.0
         self.hbm_taken = 0.0
         self._step_speed = (1.0, 1.0)
         self._own = self._speed = (1.0, 1.0)
-        self._stale = False
+        self.stale = False  # communication has changed since the speed was worked out
         self._healthy = not factors[Resource.SM] and not factors[Resource.HBM]
         self._speeds_known: dict[tuple[float, float], tuple[float, float]] = {}
+        self._foreseen: dict[tuple[object, tuple[float, float]], tuple[float, float, float]] = {}
         self._costs = setting.costs_of(self.gpu_index)
         self.step_ends: list[float] = []
         self.on_step: Callable[[int], None] | None = None
@@ -113,36 +118,43 @@ class LaneState:
 
     def update_speed(self) -> None:
         """Work out the speed from the factors and the communication of the moment, and apply it."""
+        own = self._own
         speed = self._refreshed()
         if speed != self._speed:
+            if self.chain is not None:  # at the old speed up to here
+                self._own, own = own, self._own
+                self.chain.catch_up()
+                self._own = own
+                self.chain.land()
+                speed = self._refreshed()
             self._speed = speed
             for segment in list(self.segments.values()):
                 segment.speed_changed()
 
     def _refreshed(self) -> tuple[float, float]:
-        self._stale = False
+        self.stale = False
         if self._healthy:
             key = (self.sms_taken, self.hbm_taken)
             known = self._speeds_known.get(key)
             if known is None:
-                known = self._speeds_known[key] = self._beside(1.0, 1.0)
+                known = self._speeds_known[key] = self._beside(1.0, 1.0, *key)
             return known
         now = self.env.now
         sm = self._step_speed[0] * self._profiles[Resource.SM].at(now)
         hbm = self._step_speed[1] * self._profiles[Resource.HBM].at(now)
         self._own = (sm, hbm)
-        return self._beside(sm, hbm)
+        return self._beside(sm, hbm, self.sms_taken, self.hbm_taken)
 
-    def _beside(self, sm: float, hbm: float) -> tuple[float, float]:
-        """What kernels get beside the communication of the moment.
+    def _beside(self, sm: float, hbm: float, sms_taken: float, hbm_taken: float) -> tuple[float, float]:
+        """What kernels get beside communication that takes so much.
 
         Products that fix one block an SM at their launch run their blocks one round after the other where some
         SMs are taken, however few (`beside_communication`: the speed that is left).
         """
-        free = max(1.0, self.gpu.sms - self.sms_taken) / self.gpu.sms
-        if self.sms_taken > FEW_SMS:
+        free = max(1.0, self.gpu.sms - sms_taken) / self.gpu.sms
+        if sms_taken > FEW_SMS:
             free = min(free, self.gpu.constants.get("beside_communication", 1.0))
-        return (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, self.hbm_taken)))
+        return (sm * free, hbm * (1.0 - min(MOST_HBM_TAKEN, hbm_taken)))
 
     def take(self, sms: float, hbm: float) -> None:
         """Communication takes (or, negative, gives back) SMs and a part of the HBM bandwidth."""
@@ -151,15 +163,48 @@ class LaneState:
             self.hbm_taken += hbm
             if not self.sms_taken:
                 self.hbm_taken = 0.0 if abs(self.hbm_taken) < 1e-12 else self.hbm_taken
-            self._stale = True
-            if self.segments:
+            self.stale = True
+            if self.segments or self.chain is not None:
                 self.speeds.mark(self)
 
     def work_s(self, op: Op) -> float:
         """Time of the op's whole work at the present speed."""
-        if self._stale and not self.segments:
+        if self.stale and not self.segments:
             self._speed = self._refreshed()
         return self._work_s(op, self._speed)
+
+    def settle_speed(self) -> None:
+        """The speed of the moment, before anything runs at it."""
+        self._speed = self._refreshed()
+
+    def foresee(self, op: Op) -> tuple[float, float, float]:
+        """`lead_s` and the time of the whole work at the speed of the moment."""
+        if self.stale:
+            self._speed = self._refreshed()
+        if not self._healthy or op.noise != 1.0 or op.scale is not None:
+            return (*self.lead_s(op), self._work_s(op, self._speed))
+        segment = op.item.work.segment  # type: ignore[union-attr]
+        key = (segment, self._speed)
+        known = self._foreseen.get(key)
+        if known is None:
+            cost = self._costs[segment]
+            known = (cost.first_s, cost.matrix()[1] - cost.host_s, self._work_s(op, self._speed))
+            self._foreseen[key] = known
+        return known[0], known[1] + (op.issued_s - op.host_s), known[2]
+
+    def work_beside(self, op: Op, sms: float, hbm: float) -> float:
+        """Time of the op's whole work beside communication that takes so much more than now."""
+        if self.stale:
+            self._speed = self._refreshed()
+        if not sms and not hbm:
+            return self._work_s(op, self._speed)
+        key = (self.sms_taken + sms, self.hbm_taken + hbm)
+        if not self._healthy:
+            return self._work_s(op, self._beside(*self._own, *key))
+        speed = self._speeds_known.get(key)
+        if speed is None:
+            speed = self._speeds_known[key] = self._beside(1.0, 1.0, *key)
+        return self._work_s(op, speed)
 
     def lead_s(self, op: Op) -> tuple[float, float]:
         """(first launch, launch-bound path) after the host's clock at issue; communication left out.

@@ -25,10 +25,11 @@ def utilisation(
 ) -> dict[str, tuple[Floats, Floats]]:
     """Name of each used link: (times, part of its healthy capacity in use from then on).
 
-    `log`: (time, route number, bytes a second from then on), in order of time.
+    `log`: (time, route number, bytes a second from then on); of one route, in order of time.
     """
     if not log:
         return {}
+    log = sorted(log, key=lambda row: row[0])
     time = np.array([row[0] for row in log])
     route = np.array([row[1] for row in log])
     rate = np.array([row[2] for row in log])

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.engine.cast import Cast
+from simulator.engine.cast import Cast, Group
 from simulator.engine.flows import Flows, Route
 from simulator.engine.record import Recorder
+from simulator.engine.script import Item
 from simulator.engine.streams import Op, Stream, starter
 from simulator.network.collectives import Activity
 from simulator.program.instructions import Collective, Recv, Send
 
 if TYPE_CHECKING:
+    from simulator.engine.chain import Chains
     from simulator.engine.lane import LaneState
 
 
@@ -52,6 +54,8 @@ class Meeting:
 class Meetings:
     """All meetings under way."""
 
+    chains: Chains  # set by them
+
     def __init__(self, cast: Cast, flows: Flows, recorder: Recorder):
         self._cast = cast
         self._flows = flows
@@ -61,8 +65,8 @@ class Meetings:
         self._ideals: dict[int, float] = {}
         self._plans: dict[tuple[Any, ...], tuple[Activity, Route]] = {}
 
-    def collective(self, stream: Stream, op: Op) -> None:
-        """A rank has arrived at a collective."""
+    def collective(self, stream: Stream, op: Op, arrived_s: float | None = None) -> None:
+        """A rank has arrived at a collective, now or (found out late) at `arrived_s`."""
         work = op.item.work
         assert isinstance(work, Collective)
         lane = stream.lane.index
@@ -73,9 +77,45 @@ class Meetings:
         key = (work.group, group.number, count)
         meeting = self._open.get(key)
         if meeting is None:
-            activity, route = self._plan(work.kind, group.name, group.ranks, work.size_bytes, work.algorithm)
+            activity, route = self.plan(group, work)
             meeting = self._open[key] = Meeting(activity, route, len(group.lanes), len(group.ranks))
-        self._arrive(key, meeting, stream, op)
+        self._arrive(key, meeting, stream, op, arrived_s)
+
+    def plan(self, group: Group, work: Collective) -> tuple[Activity, Route]:
+        """What a collective of a group moves, and where."""
+        return self._plan(work.kind, group.name, group.ranks, work.size_bytes, work.algorithm)
+
+    def resume(
+        self,
+        activity: Activity,
+        route: Route,
+        arrivals: list[tuple[Stream, Op, float]],
+        times_s: tuple[float, float],
+        last: int,
+        members: int,
+    ) -> None:
+        """Go on with a collective that began on idle links; `times_s`: its begin and first arrival."""
+        meeting = Meeting(activity, route, len(arrivals), members)
+        meeting.arrivals, meeting.last = arrivals, last
+        meeting.begin_s, meeting.first_s = times_s
+        for stream, _, _ in arrivals:
+            stream.lane.take(activity.sms, 0.0)
+        self._start(meeting)
+
+    def record(
+        self,
+        item: Item,
+        activity: Activity,
+        begin_s: float,
+        end_s: float,
+        first_s: float,
+        last: int,
+        size: int,
+    ) -> int:
+        """Note a collective that is over; its row."""
+        rows = self._recorder.collectives
+        rows.append((item, begin_s, end_s, self._ideal(activity), first_s, last, size))
+        return len(rows) - 1
 
     def transfer(self, stream: Stream, op: Op) -> None:
         """One end of a send or receive has arrived."""
@@ -127,8 +167,15 @@ class Meetings:
             known = self._ideals[id(activity)] = activity.alone_s(capacity)
         return known
 
-    def _arrive(self, key: tuple[Any, ...], meeting: Meeting, stream: Stream, op: Op) -> None:
-        now = stream.lane.env.now
+    def _arrive(
+        self,
+        key: tuple[Any, ...],
+        meeting: Meeting,
+        stream: Stream,
+        op: Op,
+        arrived_s: float | None = None,
+    ) -> None:
+        now = stream.lane.env.now if arrived_s is None else arrived_s
         if not meeting.arrivals:
             meeting.first_s = now
         meeting.arrivals.append((stream, op, now))
@@ -138,6 +185,10 @@ class Meetings:
             return
         del self._open[key]
         meeting.begin_s = now
+        if not self.chains.at_meeting(meeting):
+            self._start(meeting)
+
+    def _start(self, meeting: Meeting) -> None:
         meeting.hbm = [0.0] * meeting.needed
         self._flows.start(
             meeting.route,
@@ -145,24 +196,21 @@ class Meetings:
             meeting.activity.latency_s,
             lambda: self._done(meeting),
             (lambda rate: self._moving(meeting, rate)) if meeting.activity.hbm_bytes else None,
+            begun_s=meeting.begin_s,
         )
 
     def _moving(self, meeting: Meeting, rate: float) -> None:
         """The transfer's rate has changed: it takes another part of each member's HBM bandwidth."""
-        per_byte = meeting.activity.hbm_bytes / max(1.0, meeting.size_bytes)
         for i, (stream, _, _) in enumerate(meeting.arrivals):
-            share = min(1.0, per_byte * rate / stream.lane.gpu.memory_bandwidth_bytes_per_s)
+            share = meeting.activity.hbm_share(rate, stream.lane.gpu.memory_bandwidth_bytes_per_s)
             stream.lane.take(0.0, share - meeting.hbm[i])
             meeting.hbm[i] = share
 
     def _done(self, meeting: Meeting) -> None:
-        recorder = self._recorder
-        row = len(recorder.collectives)
-        op = meeting.arrivals[0][1]
+        item = meeting.arrivals[0][1].item
         end = meeting.arrivals[0][0].lane.env.now
-        ideal = self._ideal(meeting.activity)
-        recorder.collectives.append(
-            (op.item, meeting.begin_s, end, ideal, meeting.first_s, meeting.last, meeting.size)
+        row = self.record(
+            *(item, meeting.activity, meeting.begin_s, end, meeting.first_s, meeting.last, meeting.size)
         )
         for i, (stream, _, _) in enumerate(meeting.arrivals):
             stream.lane.take(-meeting.activity.sms, -meeting.hbm[i])
@@ -170,7 +218,7 @@ class Meetings:
             stream.complete(op, arrived, row)
 
 
-def _at_arrival(stream: Stream, op: Op, then: Any) -> None:
+def at_arrival(stream: Stream, op: Op, then: Any) -> None:
     """Call `then` when the work's kernel starts: now, or when the host has issued it."""
     lane: LaneState = stream.lane
     arrival = max(op.ready_s, op.issued_s)
@@ -182,14 +230,14 @@ def _at_arrival(stream: Stream, op: Op, then: Any) -> None:
 
 @starter(Collective)
 def _start_collective(stream: Stream, op: Op) -> None:
-    _at_arrival(stream, op, stream.lane.meetings.collective)
+    at_arrival(stream, op, stream.lane.meetings.collective)
 
 
 @starter(Send)
 def _start_send(stream: Stream, op: Op) -> None:
-    _at_arrival(stream, op, stream.lane.meetings.transfer)
+    at_arrival(stream, op, stream.lane.meetings.transfer)
 
 
 @starter(Recv)
 def _start_recv(stream: Stream, op: Op) -> None:
-    _at_arrival(stream, op, stream.lane.meetings.transfer)
+    at_arrival(stream, op, stream.lane.meetings.transfer)

@@ -54,6 +54,8 @@ class Item:
     launch: int = -1
     ends_step: bool = False
     launches: int = 1
+    then: Item | None = None  # next in a chain
+    meets: str = ""  # group of the first collective further on in the chain
 
     def __post_init__(self) -> None:
         """`launches`: kernels that the item puts into the launch queue."""
@@ -81,10 +83,15 @@ HostOp: TypeAlias = "Item | HostWork | HostWait | NextBatch"
 
 @dataclass(frozen=True, slots=True)
 class StepScript:
-    """What the host does in one step, in order; `trailing` waits hold back the next step's first work."""
+    """What the host does in one step, in order; `trailing` waits hold back the next step's first work.
+
+    `quiet`: for each place, launches of the compute stream that the host issues from there before it does
+    anything that could start ahead of them.
+    """
 
     operations: tuple[HostOp, ...]
     trailing: tuple[tuple[int, str], ...]  # (stream, event)
+    quiet: tuple[int, ...]
 
     @property
     def launch_items(self) -> tuple[Item, ...]:
@@ -145,7 +152,70 @@ class Script:
         if 0 in last:
             last[0].ends_step = True
         trailing = tuple((stream, event) for stream, events in waiting.items() for event in events)
-        return StepScript(tuple(operations), trailing)
+        followers = _followers(operations)
+        _chain(operations, followers, {event for _, event in trailing})
+        return StepScript(tuple(operations), trailing, _quiet(operations, followers))
+
+
+def _followers(operations: list[HostOp]) -> tuple[bool, ...]:
+    """By place: whether an operation cannot start before all compute work issued before it is done (or running).
+
+    That is work on the compute stream, and a collective that waits for the last such work.
+    """
+    result = []
+    compute: Item | None = None
+    for operation in operations:
+        if not isinstance(operation, Item):
+            result.append(False)
+        elif operation.stream == 0 and isinstance(operation.work, Launch):
+            compute = operation
+            result.append(True)
+        else:
+            waits = compute is not None and not set(compute.records).isdisjoint(operation.waits)
+            result.append(waits and operation.stream != 0 and isinstance(operation.work, Collective))
+    return tuple(result)
+
+
+def _chain(operations: list[HostOp], followers: tuple[bool, ...], trailing: set[str]) -> None:
+    """Say of each item which one follows it in a chain.
+
+    Nothing outside may start when it ends: by waiting for what it records, or next on its stream.
+    """
+    outside = set(trailing)
+    for operation, follower in zip(operations, followers, strict=True):
+        if isinstance(operation, HostWait):
+            outside.add(operation.event)
+        elif isinstance(operation, Item) and not follower:
+            outside.update(operation.waits)
+    behind = {0: True}  # by stream: whether the next work on it is a follower
+    for place in range(len(operations) - 1, -1, -1):
+        one = operations[place]
+        if not isinstance(one, Item):
+            continue
+        other = operations[place + 1] if place + 1 < len(operations) else None
+        follows = followers[place] and isinstance(other, Item) and followers[place + 1]
+        if follows and behind.get(one.stream) and not one.ends_step and outside.isdisjoint(one.records):
+            assert isinstance(other, Item)
+            one.then = other
+        if one.stream:
+            behind[one.stream] = followers[place]
+    for one, other in zip(operations[-2::-1], operations[:0:-1], strict=True):
+        if isinstance(one, Item) and one.then is not None and isinstance(other, Item):
+            one.meets = other.work.group if isinstance(other.work, Collective) else other.meets
+
+
+def _quiet(operations: list[HostOp], followers: tuple[bool, ...]) -> tuple[int, ...]:
+    """Launches of the compute stream from each place up to the next operation that is no follower."""
+    result = [0] * len(operations)
+    launches = 0
+    for place in range(len(operations) - 1, -1, -1):
+        operation = operations[place]
+        if not followers[place]:
+            launches = 0
+        elif isinstance(operation, Item) and operation.stream == 0:
+            launches += operation.launches
+        result[place] = launches
+    return tuple(result)
 
 
 def stream_names(programs: Programs) -> tuple[str, ...]:

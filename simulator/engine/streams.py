@@ -15,6 +15,7 @@ from simulator.engine.script import Item
 from simulator.program.instructions import Copy, Launch
 
 if TYPE_CHECKING:
+    from simulator.engine.chain import Chain
     from simulator.engine.lane import LaneState
 
 #: PCIe copies from pageable memory go through a bounce buffer on the host: about half the rate.
@@ -31,7 +32,8 @@ class Op:
     """One issue of an item. `done_s` is None until it is done; waiters are called then."""
 
     __slots__ = (
-        "blocker", "done_s", "host_s", "issued_s", "item", "noise", "ready_s", "row", "scale", "step",
+        "blocker", "chain", "done_s", "host_s", "issued_s", "item", "noise", "place", "ready_s", "row", "scale",
+        "step",
         "waiters", "waits",
     )  # fmt: skip
 
@@ -46,6 +48,8 @@ class Op:
         self.done_s: float | None = None
         self.waiters: list[Callable[[], Any]] = []
         self.row = -1
+        self.chain: Chain | None = None  # whose plan it is in, and its place there
+        self.place = -1
         self.noise = 1.0  # factor on the work, drawn
         self.scale: dict[str, float] | None = None  # factors on the parts that vary
 
@@ -100,23 +104,30 @@ class Stream:
         """
         lane = self.lane
         now = lane.env.now
-        op.done_s = self.free_s = now
+        self.record(op, start_s, now, collective, spent)
         self.running = None
-        rows = lane.recorder.device
-        op.row = len(rows)
-        blocker = op.blocker.row if op.blocker is not None else -1
-        rows.append(
-            (
-                *(lane.index, op.item, start_s, now, op.issued_s, op.ready_s),
-                *(blocker, op.step, collective, *spent),
-            )
-        )
         if op.item.ends_step:
             lane.end_step(op.step, now)
         self.advance()
         for waiter in op.waiters:
             waiter()
         op.waiters.clear()
+
+    def record(
+        self, op: Op, start_s: float, end_s: float, collective: int, spent: tuple[float, float, float]
+    ) -> None:
+        """Note that work is done."""
+        lane = self.lane
+        op.done_s = self.free_s = end_s
+        rows = lane.recorder.device
+        op.row = len(rows)
+        blocker = op.blocker.row if op.blocker is not None else -1
+        rows.append(
+            (
+                *(lane.index, op.item, start_s, end_s, op.issued_s, op.ready_s),
+                *(blocker, op.step, collective, *spent),
+            )
+        )
 
 
 Starter: TypeAlias = Callable[[Stream, Op], None]
@@ -135,7 +146,11 @@ def starter(work: type) -> Callable[[Starter], Starter]:
 
 @starter(Launch)
 def _start_segment(stream: Stream, op: Op) -> None:
-    Segment(stream, op)
+    lane = stream.lane
+    if lane.chain is not None:  # what it communicates would be felt here
+        lane.chain.land()
+    if op.item.then is None or not lane.chains.begin(stream, op):
+        Segment(stream, op)
 
 
 class Segment:
@@ -144,17 +159,21 @@ class Segment:
     The work stretches when the GPU's speed changes; the path bound by launches (`floor_s`) does not.
     """
 
-    __slots__ = ("_due_s", "_floor_s", "_mark_s", "_op", "_start_s", "_stream", "_work_s", "left")
+    __slots__ = ("_due_s", "_floor_s", "_mark_s", "_start_s", "_stream", "left", "op", "work_s")
 
-    def __init__(self, stream: Stream, op: Op):
+    def __init__(self, stream: Stream, op: Op, begun: tuple[float, float, float, float] | None = None):
+        """`begun`: (start, floor, a time since, the part left then) of a segment that is under way."""
         self._stream = stream
-        self._op = op
+        self.op = op
         lane = stream.lane
-        self._work_s = lane.work_s(op)  # before the segment counts as running
-        first_s, lead_s = lane.lead_s(op)
-        self._start_s = self._mark_s = max(op.ready_s, op.host_s + first_s)
-        self._floor_s = op.host_s + lead_s
+        self.work_s = lane.work_s(op)  # before the segment counts as running
         self.left = 1.0
+        if begun is None:
+            first_s, lead_s = lane.lead_s(op)
+            self._start_s = self._mark_s = max(op.ready_s, op.host_s + first_s)
+            self._floor_s = op.host_s + lead_s
+        else:
+            self._start_s, self._floor_s, self._mark_s, self.left = begun
         self._due_s = math.inf
         lane.segments[stream.index] = self
         self._arm()
@@ -162,23 +181,25 @@ class Segment:
     def speed_changed(self) -> None:
         """Account for the work done at the old speed, go on at the new one."""
         lane = self._stream.lane
-        work_s = lane.work_s(self._op)
-        if work_s == self._work_s:
+        work_s = lane.work_s(self.op)
+        if work_s == self.work_s:
             return
         now = lane.env.now
+        if self.left <= 0 or (now > self._start_s and self._mark_s + self.left * self.work_s <= now):
+            return  # the kernels' own work is done: only launches hold up the end
         if now > self._mark_s:
             self.left = self._left_at(now)
             self._mark_s = now
         elif now <= self._start_s:  # it has not begun
-            self._floor_s = self._op.host_s + lane.lead_s(self._op)[1]
-        self._work_s = work_s
+            self._floor_s = self.op.host_s + lane.lead_s(self.op)[1]
+        self.work_s = work_s
         self._arm()
 
     def _left_at(self, now: float) -> float:
-        return max(0.0, self.left - (now - self._mark_s) / self._work_s) if self._work_s > 0 else 0.0
+        return max(0.0, self.left - (now - self._mark_s) / self.work_s) if self.work_s > 0 else 0.0
 
     def _end_s(self) -> float:
-        done = self._mark_s + (self.left * self._work_s if self.left > 0 else 0.0)
+        done = self._mark_s + (self.left * self.work_s if self.left > 0 else 0.0)
         return max(done, self._floor_s)
 
     def _arm(self) -> None:
@@ -196,11 +217,11 @@ class Segment:
         if self._end_s() - now <= SAME_TIME * max(1.0, now):
             del stream.lane.segments[stream.index]
             start = min(self._start_s, now)
-            done = self._mark_s + (self.left * self._work_s if self.left > 0 else 0.0)
+            done = self._mark_s + (self.left * self.work_s if self.left > 0 else 0.0)
             busy = min(max(0.0, done - start), now - start)
-            alone, fault = stream.lane.spent_s(self._op)
+            alone, fault = stream.lane.spent_s(self.op)
             alone = min(alone, busy)
-            stream.complete(self._op, start, spent=(busy, alone, min(fault, busy - alone)))
+            stream.complete(self.op, start, spent=(busy, alone, min(fault, busy - alone)))
         elif self._due_s - now <= SAME_TIME * max(1.0, now):
             self._due_s = math.inf
             self._arm()

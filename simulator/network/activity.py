@@ -40,6 +40,13 @@ class Activity:
     sms: float = 0.0
     hbm_bytes: float = 0.0
 
+    def hbm_share(self, rate_bytes_per_s: float, bandwidth_bytes_per_s: float) -> float:
+        """Part of a member's HBM bandwidth that goes into it at this rate."""
+        if not self.hbm_bytes:
+            return 0.0
+        per_byte = self.hbm_bytes / max(1.0, self.size_bytes)
+        return min(1.0, per_byte * rate_bytes_per_s / bandwidth_bytes_per_s)
+
     def alone_s(self, capacity_bytes_per_s: Floats) -> float:
         """Time on an idle fabric with these capacities, shape (all links,)."""
         wire = 0.0
