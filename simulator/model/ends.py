@@ -49,6 +49,7 @@ def embedding_block(context: Context) -> Block:
         tuple(forward),
         tuple(backward),
         activation_bytes=embedding_bytes(context),
+        working_bytes=float(context.bytes * parameters[0].numel),  # a whole gradient, then added to the rest
         boundary_bytes=context.hidden_bytes / share,
         kind="embedding",
     )

@@ -230,8 +230,21 @@ def _split(axis: str) -> Callable[[Scenario], Iterator[tuple[Settings, Scenario]
     return changes
 
 
+def _offload(scenario: Scenario) -> Iterator[tuple[Settings, Scenario]]:
+    """A half and all of a stage's layers, where it has one part."""
+    if isinstance(scenario.model, LayerList) or scenario.parallelism.virtual_stages > 1:
+        return
+    layers = -(-scenario.model.layers // scenario.parallelism.pp)
+    for count in sorted({layers // 2, layers}):
+        if count > scenario.offload.layers:
+            yield (
+                {"offload.layers": count},
+                replace(scenario, offload=replace(scenario.offload, layers=count)),
+            )
+
+
 _KINDS: Final[tuple[Callable[[Scenario], Iterator[tuple[Settings, Scenario]]], ...]] = (
-    _recompute, _micro_batch, _sharding, _split("tp"), _split("pp"),
+    _recompute, _micro_batch, _sharding, _split("tp"), _split("pp"), _offload,
 )  # fmt: skip
 
 
