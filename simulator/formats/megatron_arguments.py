@@ -121,6 +121,8 @@ def _model(fields: Fields, found: Foreign) -> None:
     found.set("model.position", position or "learned")
     if (position or "learned") == "learned":
         found.set("model.max_positions", positions)
+        if positions is None:
+            found.missing.append("model.max_positions: not in the file (--max-position-embeddings)")
     found.set("model.linear_bias", not flags["linear_bias"])
     found.set("model.qkv_bias", not flags["linear_bias"] or bool(flags["qkv_bias"]))
     found.set("model.qk_norm", bool(flags["qk_norm"]))
