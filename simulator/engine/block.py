@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from simulator.engine.script import HostOp, Item
-from simulator.program.instructions import Collective, Launch, Recv, Send
+from simulator.program.instructions import Collective, HostWait, Launch, Recv, Send
 
 #: What a block waits for from before it: the latest work of a stream, or of an event.
 Ref: TypeAlias = "int | str"
@@ -28,7 +28,10 @@ class Block:
 
     What they wait for is given by number: first `outside`, then the pieces themselves. `previous`: the
     work before on the piece's stream; `waits`: of its events; `needs`: of both, what must be looked at,
-    since the rest is over before these are. `roots`: pieces that need nothing of the block.
+    since the rest is over before these are. `roots`: pieces that need nothing of the block. `queued`: of
+    each piece its stream, its launches and the events that others wait for. `covers`: what is over before
+    a piece of the first stream begins (given by its number among the block's of that stream). `drops`:
+    events that nothing waits for any more once the block is issued.
     """
 
     places: tuple[int, ...]
@@ -39,7 +42,9 @@ class Block:
     needs: tuple[tuple[int, ...], ...]
     roots: tuple[int, ...]
     streams: frozenset[int]
-    queued: tuple[tuple[int, int, tuple[str, ...]], ...]  # stream, launches, events of each piece
+    queued: tuple[tuple[int, int, tuple[str, ...]], ...]
+    covers: tuple[tuple[int, int], ...]
+    drops: tuple[str, ...] = ()
 
 
 def spans_stages(item: Item, spanning: frozenset[str]) -> bool:
@@ -90,7 +95,7 @@ class _Open:
             return -1 - one if one < 0 else before + one
 
         depends = [[number(one) for one in ones] for ones in self.depends]
-        needs = _needs(before, depends)
+        needs, over = _needs(before, depends)
         return Block(
             tuple(self.places),
             tuple(self.items),
@@ -101,11 +106,32 @@ class _Open:
             tuple(k for k, ones in enumerate(needs) if all(one < before for one in ones)),
             frozenset(item.stream for item in self.items),
             tuple((item.stream, item.launches, tuple(item.records)) for item in self.items),
+            self._covers(before, over),
         )
 
+    def _covers(self, before: int, over: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        first = [before + k for k, item in enumerate(self.items) if item.stream == 0]
+        seen = sum(1 << number for number in first)
+        if 0 in self.outside:
+            seen |= 1 << (-1 - self.outside[0])
+        covers = []
+        for number, piece in enumerate(first):
+            new = over[piece] & ~seen
+            seen |= new
+            while new:
+                bit = new & -new
+                covers.append((bit.bit_length() - 1, number))
+                new ^= bit
+        return tuple(covers)
 
-def _needs(before: int, depends: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Of what each piece depends on, that which nothing else it depends on has waited for."""
+
+def _needs(
+    before: int, depends: Sequence[Sequence[int]]
+) -> tuple[tuple[tuple[int, ...], ...], Sequence[int]]:
+    """Of what each piece depends on, that which nothing else it depends on has waited for.
+
+    And, as bits, all that is over when each is.
+    """
     over = [1 << one for one in range(before)]  # bits of what is over once a piece is
     needs = []
     for ones in depends:
@@ -116,13 +142,20 @@ def _needs(before: int, depends: Sequence[Sequence[int]]) -> tuple[tuple[int, ..
             bits |= over[one]
         over.append(bits)
         needs.append(tuple(kept))
-    return tuple(needs)
+    return tuple(needs), over
 
 
 def split(
-    operations: Sequence[HostOp], spanning: frozenset[str], launch_queue: int, most: int
+    operations: Sequence[HostOp],
+    spanning: frozenset[str],
+    launch_queue: int,
+    most: int,
+    kept: frozenset[str] = frozenset(),
 ) -> list[tuple[int, HostOp | Block]]:
-    """A step's operations with their places, runs of at most `most` pieces of work as blocks."""
+    """A step's operations with their places, runs of at most `most` pieces of work as blocks.
+
+    `kept`: events that another step may wait for.
+    """
     result: list[tuple[int, HostOp | Block]] = []
     met: set[Ref] = set()
     block = _Open()
@@ -151,4 +184,40 @@ def split(
         made: list[Ref] = [operation.stream, *operation.records]
         met = met.union(made) if spans else met.difference(made)
     close()
+    return _without_idle_events(result, kept)
+
+
+def _without_idle_events(
+    pieces: list[tuple[int, HostOp | Block]], kept: frozenset[str]
+) -> list[tuple[int, HostOp | Block]]:
+    """Events within blocks are forgotten, others once nothing waits for them: they hold arrays."""
+    users: dict[str, int] = {}
+    for number, (_, piece) in enumerate(pieces):
+        for ref in _waited(piece):
+            users[ref] = number
+    public = users.keys() | kept
+    drops: dict[int, list[str]] = {}
+    for event, number in users.items():
+        if event not in kept:
+            drops.setdefault(number, []).append(event)
+    result: list[tuple[int, HostOp | Block]] = []
+    idle: list[str] = []
+    for number, (place, piece) in enumerate(pieces):
+        idle += drops.get(number, ())
+        if isinstance(piece, Block):
+            queued = tuple((s, n, tuple(e for e in events if e in public)) for s, n, events in piece.queued)
+            piece = replace(piece, queued=queued, drops=tuple(idle))  # noqa: PLW2901
+            idle = []
+        result.append((place, piece))
     return result
+
+
+def _waited(piece: HostOp | Block) -> Sequence[str]:
+    match piece:
+        case Block():
+            return [ref for ref in piece.outside if isinstance(ref, str)]
+        case Item():
+            return piece.waits
+        case HostWait():
+            return (piece.event,)
+    return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -44,6 +44,7 @@ class Calm:
     _lanes: Sequence[NDArray[np.int64]]  # by stage: lane of each rank, over the mesh
     _steps: int
     _arrays: dict[tuple[str, int, int, int], Floats | None]
+    _alike: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def turn(self, step: int) -> int:
         """The step of the calm run that a step is like."""
@@ -77,11 +78,15 @@ class Calm:
         return table.get((id(item.work), self.turn(step)))
 
     def _array(self, by_lane: Mapping[int, float], stage: int) -> Floats:
-        lanes = self._lanes[stage]
-        values = np.zeros(len(self.cast.lanes))
-        for lane, value in by_lane.items():
-            values[lane] = value
-        return np.asarray(values[lanes])
+        """Over the mesh; what is alike is one array."""
+        key = (stage, *by_lane.items())
+        known = self._alike.get(key)
+        if known is None:
+            values = np.zeros(len(self.cast.lanes))
+            for lane, value in by_lane.items():
+                values[lane] = value
+            known = self._alike[key] = np.asarray(values[self._lanes[stage]])
+        return known
 
     def _alone(self, item: Item, stage: int) -> Mapping[int, float]:
         """For work that the calm run did not meet: on the idle fabric."""

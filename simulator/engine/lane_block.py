@@ -8,6 +8,7 @@ the two ways give the same times.
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +83,12 @@ class Blocks:
     """Runs the blocks of an engine."""
 
     def __init__(self, engine: Lanes):
-        self._engine = engine
+        self._engine: Lanes = weakref.proxy(
+            engine
+        )  # engines go when their users do, not when garbage is looked for
         self._scratch = np.empty(0)
         self._terms: dict[tuple[Block, int, int], Terms | None] = {}
+        self._sums: dict[tuple[int, int], Floats] = {}
         self._hosts: dict[tuple[Block, int], list[Floats]] = {}
 
     # ----------------------------------------------------------------------------------------- host
@@ -93,10 +97,12 @@ class Blocks:
         """The host issues all of a block."""
         engine = self._engine
         if not self._plain(stage, block):
-            return [
+            ops = [
                 engine.issue(stage, place, item, step)
                 for place, item in zip(block.places, block.items, strict=True)
             ]
+            self._forget(stage, block)
+            return ops
         outside = [
             stage.events.get(ref) if isinstance(ref, str) else stage.last.get(ref) for ref in block.outside
         ]
@@ -104,32 +110,42 @@ class Blocks:
         values: list[Floats] = []
         at: list[int] = []
         done: list[Done] = []
-        queues, lengths, limit = stage.queues, stage.lengths, engine.limit
+        queues, lengths, limit, first = stage.queues, stage.lengths, engine.limit, stage.issued
         for (stream, launches, events), cost in zip(
             block.queued, self._host_costs(stage, block), strict=True
         ):
             queue = queues[stream]
             while queue and lengths[stream] + launches > limit:
-                oldest, count = queue.popleft()
-                lengths[stream] -= count
-                waits.append(True)
-                values.append(oldest.end)
+                until = stage.wait_for(stream)
+                if until is not None:
+                    waits.append(True)
+                    values.append(until)
             waits.append(False)
             values.append(cost)
             at.append(len(values))
             op = Done()
+            op.queued = stage.put(stream, launches)
             done.append(op)
-            queue.append((op, launches))
-            lengths[stream] += launches
             stage.last[stream] = op
             for event in events:
                 stage.events[event] = op
+        refs = [*outside, *done]
+        for number, piece in block.covers:
+            one = refs[number]
+            if one is not None:
+                stage.covered.append((first + piece, one.queued))
+        self._forget(stage, block)
         issued = Issued(outside, done, stage.host, waits, values, at, stage.host)
         host = self._clock(issued)
         issued.over = stage.host = host[-1].copy()
         if engine.recorder is not None:
             issued.shown = engine.recorder.queued(stage.number, host, waits, step)
         return issued
+
+    @staticmethod
+    def _forget(stage: Stage, block: Block) -> None:
+        for event in block.drops:
+            stage.events.pop(event, None)
 
     def _clock(self, issued: Issued) -> Floats:
         """The host's clock over a block, in memory that the next call uses again."""
@@ -199,7 +215,7 @@ class Blocks:
                 ready = greatest(ready, axes)
             np.add(ready, take, out=row)
             ends.append(row)
-            op.end = row
+            op.end = op.queued.end = row
         if self._engine.recorder is not None:
             busy = None if stage.noise(Resource.SM) is not None else takes
             self._engine.recorder.block(stage.number, block, issued, (launched, met), busy, step)
@@ -222,7 +238,7 @@ class Blocks:
         for k, (item, at, done) in enumerate(zip(block.items, issued.at, issued.done, strict=True)):
             found = [refs[number] for number in block.waits[k]]
             waits = [wait for wait in found if wait is not None]
-            op = Op(item, host[at - 1], host[at], refs[block.previous[k]], waits)
+            op = Op(item, host[at - 1], host[at], refs[block.previous[k]], waits, done.queued)
             self._engine.run(stage, op, step)
             done.end, done.row, done.shown = op.end, op.row, op.shown
 
@@ -265,6 +281,15 @@ class Blocks:
             self._terms[key] = self._find_terms(stage, block, step)
         return self._terms[key]
 
+    def _sum(self, work: Floats, extra: Floats | None) -> Floats:
+        """What is alike is one array: both are kept as long as the engine."""
+        if extra is None:
+            return work
+        key = (id(work), id(extra))
+        if key not in self._sums:
+            self._sums[key] = work + extra
+        return self._sums[key]
+
     def _find_terms(self, stage: Stage, block: Block, step: int) -> Terms | None:
         calm, axes = self._engine.calm, self._engine.axes
         works: list[Floats] = []
@@ -280,7 +305,7 @@ class Blocks:
                 extra = calm.extra(item, stage.number, step)
                 works.append(times[0].work)
                 extras.append(extra)
-                takes.append(times[0].work if extra is None else times[0].work + extra)
+                takes.append(self._sum(times[0].work, extra))
                 along.append(None)
                 ahead = max(ahead, times[0].ahead_s)
             else:

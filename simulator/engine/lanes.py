@@ -23,7 +23,7 @@ from simulator.engine.lane_block import Blocks, Issued
 from simulator.engine.lane_costs import Rates, StageCosts, finish
 from simulator.engine.lane_loader import LaneLoader
 from simulator.engine.lane_noise import LaneNoise
-from simulator.engine.lane_op import Done, Op
+from simulator.engine.lane_op import Done, Op, Queued
 from simulator.engine.lane_record import LaneRecorder
 from simulator.engine.script import Item, StepScript
 from simulator.engine.setting import Setting
@@ -58,7 +58,9 @@ class Stage:
         self.last: dict[int, Done] = {}
         self.events: dict[str, Done] = {}
         self.held: dict[int, list[Done]] = {}
-        self.queues: list[deque[tuple[Done, int]]] = [deque() for _ in setting.scripts[0].streams]
+        self.queues: list[deque[Queued]] = [deque() for _ in setting.scripts[0].streams]
+        self.issued = self.waited = 0  # pieces of work of the first stream that left the host, or its queue
+        self.covered: deque[tuple[int, Queued]] = deque()  # over before the piece so numbered begins
         self.lengths = [0] * len(self.queues)
         self.loader = LaneLoader(setting, self.costs, engine.recorder)
         self.gpu = setting.gpus[int(setting.gpu_of_rank[self.costs.ranks[0]])]
@@ -73,6 +75,25 @@ class Stage:
         self.loads = costs.loads(step)
         self.pauses = deque(costs.pauses(step))
         self.operations = max(1, len(script.operations))
+
+    def wait_for(self, stream: int) -> Floats | None:
+        """The oldest work leaves a stream's queue: when it ends, None where that is past for the host."""
+        oldest = self.queues[stream].popleft()
+        self.lengths[stream] -= oldest.launches
+        if stream == 0:
+            self.waited += 1
+            while self.covered and self.covered[0][0] < self.waited:
+                self.covered.popleft()[1].release()
+        return oldest.end
+
+    def put(self, stream: int, launches: int) -> Queued:
+        """Work joins a stream's queue."""
+        queued = Queued(launches)
+        self.queues[stream].append(queued)
+        self.lengths[stream] += launches
+        if stream == 0:
+            self.issued += 1
+        return queued
 
     def noise(self, resource: Resource) -> Floats | None:
         """Factors on each launch of the step that has begun, waited for when first asked for."""
@@ -190,9 +211,9 @@ class Lanes:
         self._due(stage, place, step)
         queue, launches = stage.queues[item.stream], item.launches
         while queue and stage.lengths[item.stream] + launches > self.limit:
-            oldest, count = queue.popleft()
-            stage.lengths[item.stream] -= count
-            self._block(stage, oldest.end, HostKind.QUEUE_FULL, "launch queue full", step)
+            until = stage.wait_for(item.stream)
+            if until is not None:
+                self._block(stage, until, HostKind.QUEUE_FULL, "launch queue full", step)
         start = stage.host
         if isinstance(item.work, Launch):
             _, times = stage.costs.segment(item.work.segment)
@@ -206,12 +227,11 @@ class Lanes:
         waits = [stage.events[name] for name in item.waits if name in stage.events]
         if stage.held:
             waits = stage.held.pop(item.stream, []) + waits
-        op = Op(item, start, stage.host, stage.last.get(item.stream), waits)
+        queued = stage.put(item.stream, launches)
+        op = Op(item, start, stage.host, stage.last.get(item.stream), waits, queued)
         for event in item.records:
             stage.events[event] = op
         stage.last[item.stream] = op
-        queue.append((op, launches))
-        stage.lengths[item.stream] += launches
         return op
 
     # --------------------------------------------------------------------------------------- device

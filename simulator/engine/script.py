@@ -12,6 +12,7 @@ from typing import TypeAlias
 from simulator.program.instructions import (
     Collective,
     Copy,
+    Every,
     HostWait,
     HostWork,
     Instruction,
@@ -87,11 +88,13 @@ class StepScript:
 
     `quiet`: for each place, launches of the compute stream that the host issues from there before it does
     anything that could start ahead of them.
+    `kept`: events that another step may wait for.
     """
 
     operations: tuple[HostOp, ...]
     trailing: tuple[tuple[int, str], ...]  # (stream, event)
     quiet: tuple[int, ...]
+    kept: frozenset[str] = frozenset()
 
     @property
     def launch_items(self) -> tuple[Item, ...]:
@@ -154,7 +157,22 @@ class Script:
         trailing = tuple((stream, event) for stream, events in waiting.items() for event in events)
         followers = _followers(operations)
         _chain(operations, followers, {event for _, event in trailing})
-        return StepScript(tuple(operations), trailing, _quiet(operations, followers))
+        kept = self._kept() | {event for _, event in trailing}
+        return StepScript(tuple(operations), trailing, _quiet(operations, followers), kept)
+
+    def _kept(self) -> frozenset[str]:
+        """Events that are waited for before they are recorded, or in some steps only."""
+        recorded: set[str] = set()
+        kept: set[str] = set()
+        for item in self.role.body:
+            for instruction in item.instructions if isinstance(item, Every) else (item,):
+                if isinstance(instruction, Record):
+                    recorded.add(instruction.event)
+                elif isinstance(instruction, Wait | HostWait) and (
+                    isinstance(item, Every) or instruction.event not in recorded
+                ):
+                    kept.add(instruction.event)
+        return frozenset(kept)
 
 
 def _followers(operations: list[HostOp]) -> tuple[bool, ...]:

@@ -50,7 +50,7 @@ def build_tape(
     nodes: list[Node] = []
     meetings: dict[tuple[Any, ...], Node] = {}
     for stage, script in enumerate(scripts):
-        pieces = split(script.operations, spanning, launch_queue, most)
+        pieces = split(script.operations, spanning, launch_queue, most, script.kept)
         _role(stage, pieces, spanning, launch_queue, nodes, meetings)
     nodes += meetings.values()
     ready = deque(node for node in nodes if not node.missing)
