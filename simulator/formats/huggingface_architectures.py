@@ -58,6 +58,7 @@ def needed(fields: Fields, *names: str) -> int:
 
 
 def tied(fields: Fields, default: bool) -> bool:
+    """Whether embedding and head are one table."""
     tied = fields.flag("tie_word_embeddings")
     return default if tied is None else tied
 
