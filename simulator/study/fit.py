@@ -99,7 +99,7 @@ def fit(scenario: Scenario, *, run: bool = True, progress: Callable[[], None] | 
     """
     memory = _fullest(scenario)
     runner = _Runner(run, progress or (lambda: None))
-    changes = _helpful(scenario, memory)
+    changes = _helpful(scenario, memory, len(_KINDS))
     return Fit(
         memory=memory,
         capacity_bytes=capacity_bytes(scenario),
@@ -147,8 +147,15 @@ def _peak(scenario: Scenario) -> float | None:
 Candidate = tuple[Settings, Scenario, float]
 
 
-def _helpful(scenario: Scenario, memory: StageMemory) -> list[Candidate]:
-    """Single changes that save memory; where none is enough, combinations that are."""
+def enough(scenario: Scenario, most: int = 2) -> tuple[str, ...]:
+    """Changes that let a scenario fit, at most so many together, as `--set` takes them; nothing is run."""
+    capacity = capacity_bytes(scenario)
+    found = _helpful(scenario, _fullest(scenario), most)
+    return tuple(Change(settings, peak, True).name for settings, _, peak in found if peak <= capacity)
+
+
+def _helpful(scenario: Scenario, memory: StageMemory, most: int) -> list[Candidate]:
+    """Single changes that save memory; where none is enough, combinations of at most so many that are."""
     capacity = capacity_bytes(scenario)
     singles = [
         (settings, changed, peak)
@@ -158,7 +165,7 @@ def _helpful(scenario: Scenario, memory: StageMemory) -> list[Candidate]:
     ]
     if memory.peak_bytes <= capacity or any(peak <= capacity for _, _, peak in singles):
         return singles
-    for kinds in range(2, len(_KINDS) + 1):
+    for kinds in range(2, most + 1):
         found = list(_combined(scenario, kinds, capacity))
         if found:  # those that leave least unused have given up least
             return [*singles, *sorted(found, key=lambda one: -one[2])[:MOST_RUNS]]

@@ -64,9 +64,9 @@ def check_memory(scenario: Scenario, allow_oom: bool = False) -> StageMemory:
 
 def _advice(scenario: Scenario) -> str:
     """Changes that make it fit, each tried."""
-    from simulator.study.fit import fit
+    from simulator.study.fit import enough
 
-    enough = [change.name for change in fit(scenario, run=False).changes if change.fits]
-    if not enough:
-        return "no change of recompute, micro-batch, sharding, tp or pp is enough"
-    return f"what would fit: {', or '.join(enough[:6])} (trainsim memory prices them)"
+    found = enough(scenario)
+    if not found:
+        return "no two changes together would let it fit (trainsim memory tries more)"
+    return f"what would fit: {', or '.join(found[:6])} (trainsim memory prices them)"
