@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final, Literal, TypeAlias
@@ -115,6 +116,13 @@ def schedule(
 
 def schedules() -> Mapping[str, Schedule]:
     """All schedules by name: every module of this package registers its own, plug-ins too."""
+    _register_all()
+    return _SCHEDULES
+
+
+@cache
+def _register_all() -> None:
+    """Once: the search for plug-ins reads the metadata of every installed package."""
     from importlib.metadata import entry_points
 
     import simulator.parallel.schedules as package
@@ -123,7 +131,6 @@ def schedules() -> Mapping[str, Schedule]:
         import_module(f"{package.__name__}.{module.name}")
     for plug_in in entry_points(group="trainsim.schedules"):
         plug_in.load()
-    return _SCHEDULES
 
 
 def find_schedule(name: str) -> Schedule:

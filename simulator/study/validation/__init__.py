@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from simulator.study.validation.base import (
+    About,
     Row,
     Summary,
+    Task,
     find_set,
     run_set,
+    run_tasks,
     summary,
     validation_set,
     validation_sets,
 )
 
-__all__ = ["Row", "Summary", "find_set", "run_set", "summary", "validation_set", "validation_sets"]
+__all__ = [
+    "About",
+    "Row",
+    "Summary",
+    "Task",
+    "find_set",
+    "run_set",
+    "run_tasks",
+    "summary",
+    "validation_set",
+    "validation_sets",
+]

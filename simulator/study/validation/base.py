@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,10 +19,21 @@ from simulator.scenario import bundled
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One figure. `error`: ours over the published one, less 1; `ok`: within the row's tolerance.
+class About:
+    """What a row ran on, for plots of bias. Parameters in 1e9; sequence length in tokens."""
 
-    `metric`: what the figure is ("step time", "memory", ...); `note`: what was assumed, or why it failed.
+    gpu: str = ""
+    gpus: int = 0
+    parameters_b: float = 0.0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. `error`: ours over the published one, less 1 (of shares, `points`: the difference).
+
+    `ok`: within the row's tolerance. `metric`: what the figure is ("step time", "memory", ...);
+    `note`: what was assumed; `skipped`: why there is no figure of ours, "" where there is one.
     """
 
     name: str
@@ -31,9 +43,14 @@ class Row:
     metric: str = ""
     tolerance: float | None = None
     note: str = ""
+    skipped: str = ""
+    points: bool = False
+    about: About = About()
 
     @property
     def error(self) -> float:
+        if self.points:
+            return self.ours - self.published
         return self.ours / self.published - 1 if self.published else float("nan")
 
     @property
@@ -41,17 +58,24 @@ class Row:
         return self.tolerance is None or abs(self.error) <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; what is not known is null."""
         plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("name", "published", "ours", "unit", "metric", "note")
+            name: getattr(self, name) for name in ("name", "published", "unit", "metric", "note", "skipped")
         }
-        error = self.error
-        return plain | {"error": error if np.isfinite(error) else None, "ok": self.ok}
+        about = {name: getattr(self.about, name) for name in self.about.__slots__}
+        return plain | about | {"ours": _finite(self.ours), "error": _finite(self.error), "ok": self.ok}
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A set's errors: mean signed, mean and 90th percentile of absolute ones, the worst."""
+    """A set's errors: mean signed, mean and 90th percentile of absolute ones, the worst.
+
+    `count`: rows with a figure; `skipped`: rows without one. `points`: errors are differences of shares.
+    """
 
     name: str
     metric: str
@@ -61,9 +85,30 @@ class Summary:
     p90: float
     worst: float
     worst_row: str
+    skipped: int = 0
+    points: bool = False
 
 
-Task: TypeAlias = Callable[[], Row]
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A row to be worked out: `row` without our figure, and the function that finds it.
+
+    `cost`: about how long, in any unit, so that long ones start first.
+    """
+
+    row: Row
+    work: Callable[[], float] | None = None
+    cost: float = 0.0
+
+    def __call__(self) -> Row:
+        if self.work is None:
+            return self.row
+        try:
+            return replace(self.row, ours=self.work())
+        except TrainsimError as error:
+            return replace(self.row, skipped=str(error).partition("\n")[0])
+
+
 ValidationSet: TypeAlias = Callable[[], Iterable[Task]]
 _SETS: Final[dict[str, ValidationSet]] = {}
 
@@ -80,12 +125,12 @@ def validation_set(name: str) -> Callable[[ValidationSet], ValidationSet]:
 
 @cache
 def validation_sets() -> Mapping[str, ValidationSet]:
-    """All sets by name."""
-    import simulator.study.validation as package
+    """All sets by name: every module of `sets` registers its own."""
+    import simulator.study.validation.sets as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
-    return _SETS
+    return dict(sorted(_SETS.items()))
 
 
 def find_set(name: str) -> ValidationSet:
@@ -102,43 +147,59 @@ def run_set(name: str) -> Iterator[Row]:
         yield task()
 
 
-def guarded(
-    name: str, published: float, unit: str, metric: str, work: Callable[[], float], note: str = ""
-) -> Task:
-    """A task that turns an error into a row that says so."""
+def run_tasks(
+    tasks: Sequence[Task], processes: int = 1, progress: Callable[[int], None] | None = None
+) -> list[Row]:
+    """All rows in the order of the tasks, however many processes work on them; the longest start first."""
+    order = sorted(range(len(tasks)), key=lambda i: -tasks[i].cost)
+    rows: dict[int, Row] = {}
 
-    def task() -> Row:
-        try:
-            return Row(name, published, work(), unit, metric, note=note)
-        except TrainsimError as error:
-            return Row(name, published, float("nan"), unit, metric, note=str(error).partition("\n")[0])
+    def gather(found: Iterable[Row]) -> None:
+        for number, row in enumerate(found):
+            rows[order[number]] = row
+            if progress is not None:
+                progress(number + 1)
 
-    return task
+    if processes <= 1 or len(tasks) <= processes:
+        gather(tasks[i]() for i in order)
+    else:
+        with ProcessPoolExecutor(processes) as pool:
+            gather(pool.map(_call, [tasks[i] for i in order]))
+    return [rows[i] for i in range(len(tasks))]
+
+
+def _call(task: Task) -> Row:
+    return task()
 
 
 def summary(name: str, rows: Iterable[Row]) -> list[Summary]:
-    """One Summary for each metric; rows that failed are left out."""
+    """One Summary for each metric that has rows, worked out or skipped."""
     by_metric: dict[str, list[Row]] = {}
     for row in rows:
-        if np.isfinite(row.error):
-            by_metric.setdefault(row.metric, []).append(row)
-    found = []
-    for metric, members in by_metric.items():
-        errors = np.array([row.error for row in members])
-        worst = int(np.abs(errors).argmax())
-        found.append(
-            Summary(
-                name,
-                metric,
-                len(members),
-                float(errors.mean()),
-                float(np.abs(errors).mean()),
-                float(np.percentile(np.abs(errors), 90)),
-                float(errors[worst]),
-                members[worst].name,
-            )
-        )
-    return found
+        by_metric.setdefault(row.metric, []).append(row)
+    return [_summary(name, metric, members) for metric, members in by_metric.items()]
+
+
+def _summary(name: str, metric: str, rows: Sequence[Row]) -> Summary:
+    members = [row for row in rows if np.isfinite(row.error)]
+    skipped, points = len(rows) - len(members), rows[0].points
+    if not members:
+        nan = float("nan")
+        return Summary(name, metric, 0, nan, nan, nan, nan, "", skipped, points)
+    errors = np.array([row.error for row in members])
+    worst = int(np.abs(errors).argmax())
+    return Summary(
+        name,
+        metric,
+        len(members),
+        float(errors.mean()),
+        float(np.abs(errors).mean()),
+        float(np.percentile(np.abs(errors), 90)),
+        float(errors[worst]),
+        members[worst].name,
+        skipped,
+        points,
+    )
 
 
 def table(kind: str, name: str) -> list[dict[str, str]]:

@@ -79,4 +79,4 @@ def seeds() -> Iterator[Task]:
             row = Row(row.name, 10.0, memory, "x", row.metric, None if memory >= 10 else 0.0)  # noqa: PLW2901
         if row.name == "selective-recompute":
             row = Row(row.name, 0.05, selective, "", row.metric, None if selective < 0.05 else 0.0)  # noqa: PLW2901
-        yield lambda row=row: row  # type: ignore[misc]
+        yield Task(row)

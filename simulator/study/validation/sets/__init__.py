@@ -1,0 +1,1 @@
+"""The sets: one module a source, each registers its own."""
