@@ -21,7 +21,10 @@ class Stack:
 
     `launch_time_s`: one kernel launch, with the eager framework's dispatch. `collective_host_s`: issuing
     a collective. `layer_forward_s`, `layer_backward_s`: Python and autograd of a layer beside its
-    launches. `optimizer_s` and `optimizer_tensor_s`: a step, and for each tensor of it.
+    launches. `optimizer_s` and `optimizer_tensor_s`: a step, and for each tensor of it. `p2p_syncs_host`:
+    transfers between stages are followed by `torch.cuda.synchronize()` (Megatron-LM's p2p_communication.py,
+    against a race in batched transfers; Megatron-Core's `batch_p2p_sync`), those of schedules that overlap
+    them too unless `overlaps_p2p`. `micro_batch_s`: getting and broadcasting a batch, masks, averaged losses.
     """
 
     name: str
@@ -31,12 +34,17 @@ class Stack:
     layer_backward_s: float
     optimizer_s: float
     optimizer_tensor_s: float
+    overlaps_p2p: bool = True
+    p2p_syncs_host: bool = False
+    micro_batch_s: float = 0.0
     source: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def forward_host_s(self, block: Block) -> float:
         """Python time of a block's forward beside the launches."""
-        return self.layer_forward_s if block.kind == "layer" else 0.5 * self.layer_forward_s
+        if block.kind == "layer":
+            return self.layer_forward_s
+        return 0.5 * self.layer_forward_s + (self.micro_batch_s if block.kind == "head" else 0.0)
 
     def backward_host_s(self, block: Block) -> float:
         """The same of its backward."""

@@ -75,10 +75,8 @@ RECIPES: Final = {
     "torchtitan": replace(_EAGER, split_launches=4, frees_logits=True, stops_early=True),
     "megatron": _FUSED,
     "nemo": _FUSED,
-    "megatron-2021": replace(_FUSED, layout=(6.0, 4), split_launches=4, placeholders=False),
-    "megatron-deepspeed": replace(
-        _EAGER, layout=(6.0, 6), split_launches=20, contiguous=True, loss=_MEGATRON_LOSS
-    ),
+    "megatron-2021": replace(_FUSED, layout=(4.0, 4), split_launches=4, placeholders=False),
+    "megatron-deepspeed": replace(_FUSED, layout=(4.0, 6), split_launches=14, placeholders=False),
     "compile": _COMPILED,
 }
 

@@ -65,6 +65,7 @@ class _RoleBuilder:
     posted: dict[Action, str] = field(default_factory=dict)  # event of the receive of an action's input
     offload: Offload = field(init=False)
     sent: list[str] = field(default_factory=list)  # events of sends that compute has to wait for
+    transferred: list[str] = field(default_factory=list)  # events of transfers that the host may wait for
 
     def build(self) -> Role:
         policy = find_policy(self.scenario.parallelism.sharding)(
@@ -118,6 +119,7 @@ class _RoleBuilder:
         position = self._position(self.stage, action.chunk)
         before, after = self._neighbours(position)
         if before is None:
+            self._synchronise()
             self._next_batch()
         else:
             self._received(action)
@@ -212,6 +214,7 @@ class _RoleBuilder:
     def _settle_sends(self) -> None:
         """Compute waits for what was sent, once the next receive is posted: both move together."""
         self.emit.add(*(Wait(event, "compute") for event in self.sent))
+        self.transferred += self.sent
         self.sent.clear()
 
     def _post(self, action: Action) -> None:
@@ -237,6 +240,14 @@ class _RoleBuilder:
         """Compute waits for the action's input."""
         if action in self.posted:
             self.emit.add(Wait(self.posted[action], "compute"))
+            self.transferred.append(self.posted[action])
+        self._synchronise()
+
+    def _synchronise(self) -> None:
+        """The host waits for the transfers, where the stack does (`Stack.p2p_syncs_host`)."""
+        if self._stack.p2p_syncs_host and not (self.plan.overlaps_p2p and self._stack.overlaps_p2p):
+            self.emit.add(*(HostWait(event, "synchronise after transfers") for event in self.transferred))
+        self.transferred.clear()
 
     # -------------------------------------------------------------------------------- end of step
 

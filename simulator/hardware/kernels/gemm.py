@@ -39,6 +39,12 @@ TILES: Final = np.array(
     dtype=np.float64,
 )  # fmt: skip
 
+#: Elements that rows of operands have to be a multiple of, and the speed left to products whose are not: loads
+#: become narrower (NVIDIA, "Matrix Multiplication Background User's Guide", section 5; GPT-2's 50257 tokens, which
+#: Megatron and others pad, are the known case).
+ALIGNMENT: Final = 8
+UNALIGNED: Final = 0.4
+
 #: HBM bytes for each element of the output by layout: an accumulator is read and written; else bf16.
 WRITTEN: Final[Mapping[str, float]] = {"NT-accumulate": 8.0, "NT-accumulate-bf16": 4.0}
 
@@ -101,6 +107,8 @@ def gemm(kernel: Kernel, gpu: Gpu) -> KernelCost:
     reached = gpu.memory_bandwidth_bytes_per_s * gpu.constants["gemm_hbm_efficiency"]
     ramp = kernel.launches * gpu.constants["gemm_floor_s"]
     compute = float(compute_s(shape, gpu.sms, peak(gpu, kernel.precision), gpu.constants))
+    if any(size % ALIGNMENT for size in (m, n, k) if size > ALIGNMENT):
+        compute /= UNALIGNED
     compute += float(epilogue_s(shape, written, reached, gpu.constants))
     return KernelCost(compute + ramp, moved / reached + ramp)
 
