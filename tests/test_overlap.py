@@ -68,6 +68,12 @@ def test_what_goes_out_comes_back(engine: str, schedule: str) -> None:
     assert simulate(made).step_time_s > 0
 
 
+def test_a_list_of_layers_is_not_recomputed_in_silence() -> None:
+    layers = [{"name": "one", "repeat": 4, "parameters": 10, "forward_time": "1 ms"}]
+    with pytest.raises(ScenarioError, match="recompute"):
+        scenario(model={"layers": layers}, recompute="full", batch__sequence_length=1)
+
+
 # --------------------------------------------------------------------------------------- async TP
 
 

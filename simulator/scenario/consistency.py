@@ -97,6 +97,8 @@ def _divides(scenario: Scenario) -> Iterator[Finding]:
         for axis in ("tp", "cp", "ep"):
             if getattr(parallelism, axis) > 1:
                 yield Finding(f"parallelism.{axis}", "a list of layers can only be split by dp and pp")
+        if scenario.recompute.kind != "none":
+            yield Finding("recompute", "a list of layers does not say what a layer keeps: expected none")
         return
     for name in ("heads", "ffn"):
         value = getattr(model, name)
