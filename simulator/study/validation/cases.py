@@ -15,6 +15,8 @@ from typing import Any, Final
 from simulator.errors import SpecError
 from simulator.model import model as named_model
 from simulator.model.flops import parameters
+from simulator.model.memory import stage_memory
+from simulator.parallel.stages import stage_blocks
 from simulator.spec import LayerList, Scenario, Topology, Transformer
 from simulator.study.memory import memory_by_stage
 from simulator.study.simulate import load, make_setting
@@ -131,8 +133,10 @@ def activations_gib(values: Values) -> float:
 
 
 def states_gib(values: Values) -> float:
-    """Parameters, gradients and optimizer of the first stage."""
-    first = memory_by_stage(load(values, {}))[0]
+    """Parameters, gradients and optimizer of the first stage's layers, without embeddings."""
+    loaded = load(values, {})
+    layers = [[block for block in blocks if block.kind == "layer"] for blocks in stage_blocks(loaded)[0]]
+    first = stage_memory(loaded, layers, [0] * len(layers))
     return (first.parameters_bytes + first.gradients_bytes + first.optimizer_bytes) / GIB
 
 
