@@ -89,18 +89,19 @@ def idealised(setting: Setting, ideal: Ideal) -> Setting:
     """The setting without what `ideal` names."""
     if ideal == Ideal():
         return setting
-    programs = _programs(setting.programs, ideal)
     changed = _Idealised(
         **{one.name: getattr(setting, one.name) for one in fields(setting) if not one.name.startswith("_")}
     )
     changed.ideal = ideal
-    changed.programs, changed.scripts = programs, scripts(programs)
+    if ideal.instant or ideal.bubble or ideal.copies or ideal.host:
+        changed.programs = _programs(setting.programs, ideal)
+        changed.scripts = scripts(changed.programs)
     if ideal.host:
         changed.launch_time_s = 0.0
         changed.stack = replace(setting.stack, collective_host_s=0.0)
     if ideal.even_loads:
         changed.loads = {name: _even(load) for name, load in setting.loads.items()}
-    if ideal.even_stages and len(programs.roles) > 1:
+    if ideal.even_stages and len(setting.programs.roles) > 1:
         changed.effects = (*setting.effects, *_balance(changed))
     return changed
 
@@ -222,8 +223,14 @@ def _body(role: Role, ideal: Ideal) -> tuple[Instruction | Every, ...]:
     return tuple(changed)
 
 
+#: instructions that an ideal may change
+_CHANGED: Final = frozenset({Send, Recv, Collective, Copy, HostWork})
+
+
 def _without(one: Instruction, ideal: Ideal) -> Instruction | None:
     """The instruction as it is left; None for nothing. What waits for a missing event goes on."""
+    if type(one) not in _CHANGED:
+        return one
     if isinstance(one, Send | Recv):
         if ideal.bubble and one.tag.partition(" ")[0] in ("forward", "backward"):
             return None

@@ -100,7 +100,7 @@ def worth(
     """
     if method not in METHODS:
         raise SpecError.of("--worth", f"'{method}': expected one of {', '.join(METHODS)}")
-    plain = make_setting(scenario)
+    plain = _plain(scenario)  # processes that are forked have it too
     found = removals(scenario, axes(plain.programs))
     causes = tuple(found)
     orders, exact = _orders(found, method, scenario)
