@@ -81,12 +81,12 @@ def _host(found: Diagnosis) -> Iterator[str]:
     if not shown:
         yield "Host: never kept the GPU waiting."
         return
-    yield "Host, while the GPU had nothing to run"
+    yield "Host, while the GPU had nothing to run, and the spans that show it"
     unit = time_unit(max(shown.values()))
     for name, value in sorted(shown.items(), key=lambda one: -one[1]):
         yield f"  {name:<24}{_in(unit, value)}   {share(value / found.step_s)} of the step"
         for one in found.evidence.get(name, ())[:3]:
-            yield f"      seen: {_seen(one)}"
+            yield f"      {_seen(one)}"
 
 
 def _seen(one: Evidence) -> str:
@@ -151,7 +151,7 @@ def _suspects(found: Diagnosis) -> Iterator[str]:
             yield f"  {label:<24}{share(value):>9}   {of_what}"
     if found.spread.get("rank") is not None:
         where = f"rank {found.spread['rank']}" + (
-            f" on node {found.spread['node']}" if found.spread.get("node", -1) >= 0 else ""
+            f" on node {found.spread['node']}" if found.spread.get("node") is not None else ""
         )
         yield f"  {where} computes {share(found.spread['compute_spread'])} longer than its stage's median."
     if found.spread.get("sort", "everyone") != "everyone":

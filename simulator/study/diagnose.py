@@ -17,7 +17,7 @@ import numpy as np
 from simulator.analysis import causes as names
 from simulator.analysis import reading
 from simulator.analysis.intervals import Floats, total
-from simulator.analysis.result import lane_peaks
+from simulator.analysis.result import Result, lane_peaks
 from simulator.analysis.spread import spread
 from simulator.analysis.utilisation import compute_by_step
 from simulator.analysis.waterfall import Item, ledger, weights
@@ -26,6 +26,7 @@ from simulator.errors import SpecError
 from simulator.report import store
 from simulator.spec import Scenario
 from simulator.study.finding import Cause, Diagnosis
+from simulator.study.memory import check_memory
 from simulator.study.removals import ALWAYS
 from simulator.study.simulate import simulate
 from simulator.study.worth import Worth, worth
@@ -79,7 +80,15 @@ def diagnose(
 
     `progress` is called with the runs that are made and all that there are.
     """
-    result = simulate(scenario, allow_oom=allow_oom)
+    check_memory(scenario, allow_oom=allow_oom)  # before anything runs
+    results: list[Result] = []
+
+    def base() -> float:
+        results.append(simulate(scenario, allow_oom=allow_oom))
+        return results[0].step_time_s
+
+    gone = worth(scenario, method, processes=processes, base=base, progress=progress)
+    result = results[0]
     about = _About(
         gpus=f"{result.model} on {result.gpus:,} GPU{'s' * (result.gpus != 1)}",
         scenario=result.scenario,
@@ -88,7 +97,6 @@ def diagnose(
         hbm_bytes_per_s=scenario.cluster.gpu.memory_bandwidth_bytes_per_s,
     )
     found = read(result.timeline, result.waterfall, result.step_time_s, result.mfu, about)
-    gone = worth(scenario, method, processes=processes, step_s=result.step_time_s, progress=progress)
     return replace(found, causes=priced(gone, result.mfu), result=result, worth=gone)
 
 

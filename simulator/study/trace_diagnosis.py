@@ -158,7 +158,7 @@ def _slowest(timeline: Timeline, compute_s: Floats) -> dict[str, Any]:
     excess = float(compute_s[worst] / np.median(compute_s) - 1) if len(compute_s) > 1 else 0.0
     lane = timeline.ranks[worst]
     found: dict[str, Any] = {"compute_spread": excess, "rank": None, "node": None}
-    return found | {"rank": lane.rank, "node": lane.node} if excess > 0.005 else found
+    return found | {"rank": lane.rank} if excess > 0.005 else found  # traces do not tell nodes
 
 
 def worths(timeline: Timeline) -> dict[str, float]:

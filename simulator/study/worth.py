@@ -17,24 +17,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from simulator.analysis.result import peak_flops_per_s
 from simulator.draws import generator
-from simulator.engine.ideal import Ideal, axes, idealised
+from simulator.engine.ideal import axes
 from simulator.engine.setting import Setting
-from simulator.engine.steps import step_times
 from simulator.errors import SpecError
 from simulator.program.instructions import Launch
 from simulator.spec import Scenario
 from simulator.study.removals import Removal, removals
+from simulator.study.reruns import Causes, Progress, Reruns, plain_setting
 from simulator.study.simulate import make_setting
 
 Method = Literal["single", "cumulative", "shapley"]
@@ -49,7 +46,10 @@ _MANY_RANKS: Final = 1024
 #: of a step: less is no difference between two runs
 _NOTHING: Final = 1e-9
 
-Causes = frozenset[str]
+#: causes of the host's software
+_HOST: Final = ("launches", "host synchronisation")
+
+_NONE: Final[Causes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,43 +90,74 @@ def worth(
     method: str = "shapley",
     *,
     processes: int = 2,
-    step_s: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    base: Callable[[], float] | None = None,
+    progress: Progress | None = None,
 ) -> Worth:
     """Run the scenario again without its causes. Raises SpecError for an unknown method.
 
-    `step_s`: its step time with all of them, if it has been run already. `progress` is called with the runs
-    that are made and all that there are.
+    `base`: runs the scenario itself and gives its step time, for callers that want more of it; called in this
+    process while others run. `progress` is called with the runs that are made and all that are known of.
     """
     if method not in METHODS:
         raise SpecError.of("--worth", f"'{method}': expected one of {', '.join(METHODS)}")
-    plain = _plain(scenario)  # processes that are forked have it too
+    plain = plain_setting(scenario)
+    predicted = predicted_s(plain)
     found = removals(scenario, axes(plain.programs))
-    causes = tuple(found)
-    orders, exact = _orders(found, method, scenario)
-    whole: Causes = frozenset(causes)
-    wanted = {frozenset[str](), whole}
-    for order in orders:
-        wanted |= set(_prefixes(order))
-    if method == "single":
-        wanted |= {frozenset((cause,)) for cause in causes}
-    if step_s is not None:
-        wanted.discard(frozenset())
-    order_of_runs = sorted(wanted, key=lambda one: (len(one), sorted(one)))
-    steps = {frozenset[str](): step_s} if step_s is not None else {}
-    steps |= _run(scenario, found, order_of_runs, processes, progress)
-    base = steps[frozenset()]
-    if method == "single":
-        seconds = {cause: base - steps[frozenset((cause,))] for cause in causes}
-    else:
-        seconds = dict.fromkeys(causes, 0.0)
-        for order in orders:
-            for before, cause in zip(_prefixes(order), order, strict=False):
-                seconds[cause] += (steps[before] - steps[before | {cause}]) / len(orders)
+    with Reruns(scenario, found, processes, progress) as steps:
+        idle = _host_that_does_not_count(found, method, steps, base)
+        seconds, exact = _priced(scenario, found, method, steps, idle)
+        step_s, all_s = steps[_NONE], steps[_NONE] - steps[frozenset(found)]
     # sums of floats differ in their last bits between runs that are alike
-    seconds = {cause: 0.0 if abs(spent) < _NOTHING * base else spent for cause, spent in seconds.items()}
+    seconds = {cause: 0.0 if abs(spent) < _NOTHING * step_s else spent for cause, spent in seconds.items()}
     advice = {cause: one.advice for cause, one in found.items()}
-    return Worth(method, seconds, advice, base - steps[whole], base, predicted_s(plain), len(steps), exact)
+    return Worth(method, seconds, advice, all_s, step_s, predicted, len(steps), exact)
+
+
+def _host_that_does_not_count(
+    found: Mapping[str, Removal], method: str, steps: Reruns, base: Callable[[], float] | None
+) -> Causes:
+    """Run the scenario itself, and give the host's causes if it keeps nobody waiting: neither in the run as it
+    is nor without all else that goes wrong does taking both away change the step. Then neither need be run.
+    """
+    wrong = frozenset(cause for cause, one in found.items() if one.wrong)
+    host = frozenset(_HOST) & wrong
+    pairs = {"single": [(_NONE, host)], "shapley": [(_NONE, host), (wrong - host, wrong)]}.get(method, [])
+
+    def run_it() -> None:
+        if base is not None:
+            steps.know(_NONE, base())
+
+    wanted = {one for pair in pairs for one in pair} | {_NONE}
+    steps.make(wanted - {_NONE} if base is not None else wanted, run_it)
+    same = all(abs(steps[one] - steps[other]) <= _NOTHING * steps[_NONE] for one, other in pairs)
+    return host if pairs and same else _NONE
+
+
+def _priced(
+    scenario: Scenario, found: Mapping[str, Removal], method: str, steps: Reruns, idle: Causes
+) -> tuple[dict[str, float], bool]:
+    """Seconds by cause, and whether all orders that count were taken."""
+    whole = frozenset(found)
+    if method == "single":
+        alone = {cause: frozenset((cause,)) for cause in found if cause not in idle}
+        steps.make([whole, *alone.values()])
+        return dict.fromkeys(found, 0.0) | {c: steps[_NONE] - steps[one] for c, one in alone.items()}, True
+    orders, exact = _orders(
+        {cause: one for cause, one in found.items() if cause not in idle}, method, scenario
+    )
+    wrong = frozenset(cause for cause, one in found.items() if one.wrong)
+
+    def run(before: Causes) -> Causes:
+        """Once all that goes wrong is gone, the host goes too: it might count where kernels are faster."""
+        return before | idle if before >= wrong - idle else before
+
+    steps.make([_NONE, whole, *(run(before) for order in orders for before in _prefixes(order))])
+    seconds = dict.fromkeys(found, 0.0)
+    for order in orders:
+        for before, cause in zip(_prefixes(order), order, strict=False):
+            gain = steps[run(before)] - steps[run(before | {cause})]
+            seconds[cause] += gain / len(orders)
+    return seconds, exact
 
 
 def present(scenario: Scenario) -> tuple[str, ...]:
@@ -176,75 +207,3 @@ def _arranged(causes: tuple[str, ...], scenario: Scenario) -> tuple[list[tuple[s
 
 def _prefixes(order: Sequence[str]) -> list[Causes]:
     return [frozenset(order[:count]) for count in range(len(order) + 1)]
-
-
-def _run(
-    scenario: Scenario,
-    found: Mapping[str, Removal],
-    wanted: Iterable[Causes],
-    processes: int,
-    progress: Callable[[int, int], None] | None,
-) -> dict[Causes, float]:
-    """Step time without each set of causes."""
-    tasks: list[tuple[Scenario, Ideal]] = []
-    number: dict[Causes, int] = {}
-    for removed in wanted:  # sets that come to the same run are one
-        task = _without(scenario, found, removed)
-        if task not in tasks:
-            tasks.append(task)
-        number[removed] = tasks.index(task)
-    steps = [0.0] * len(tasks)
-    if processes <= 1 or len(tasks) <= 2:
-        made: Iterator[tuple[int, float]] = ((at, _step(task)) for at, task in enumerate(tasks))
-        _keep(made, steps, progress)
-    else:
-        with ProcessPoolExecutor(min(processes, len(tasks))) as pool:
-            futures = {pool.submit(_step, task): at for at, task in enumerate(tasks)}
-            _keep(((futures[one], one.result()) for one in as_completed(futures)), steps, progress)
-    return {removed: steps[at] for removed, at in number.items()}
-
-
-def _keep(
-    made: Iterator[tuple[int, float]], steps: list[float], progress: Callable[[int, int], None] | None
-) -> None:
-    for done, (at, seconds) in enumerate(made, 1):
-        steps[at] = seconds
-        if progress is not None:
-            progress(done, len(steps))
-
-
-def _without(scenario: Scenario, found: Mapping[str, Removal], removed: Causes) -> tuple[Scenario, Ideal]:
-    chosen = [one for cause, one in found.items() if cause in removed]
-    for one in chosen:
-        scenario = one.scenario(scenario)
-    return scenario, reduce(or_, (one.ideal for one in chosen), Ideal())
-
-
-def _step(task: tuple[Scenario, Ideal]) -> float:
-    scenario, ideal = task
-    lanes, steps = step_times(idealised(_plain(scenario), ideal))
-    cluster = scenario.cluster
-    weight = np.array(
-        [
-            lane.multiplicity
-            * peak_flops_per_s(cluster.node_gpus.get(lane.node, cluster.gpu), scenario.precision)
-            for lane in lanes
-        ]
-    )
-    first = min(scenario.run.warmup, steps.shape[1] - 1)
-    durations = steps[:, first:, 1] - steps[:, first:, 0]
-    return float((weight / weight.sum() @ durations).mean())
-
-
-#: settings that a process has made; what is removed of what runs leaves them as they are
-_MADE: Final[list[tuple[Scenario, Setting]]] = []
-_KEPT: Final = 2
-
-
-def _plain(scenario: Scenario) -> Setting:
-    for known, setting in _MADE:
-        if known == scenario:
-            return setting
-    setting = make_setting(scenario)
-    _MADE[:] = [(scenario, setting), *_MADE[: _KEPT - 1]]
-    return setting
