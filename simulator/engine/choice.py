@@ -87,7 +87,7 @@ def run(setting: Setting, *, links: bool = False, progress: Callable[[int], None
     from simulator.engine.fold import fold
 
     fold_it = setting.scenario.run.fold or setting.scenario.run.engine == "lanes"
-    cast = fold(setting) if fold_it else unfolded(setting)
+    cast = fold(setting, all_links=links) if fold_it else unfolded(setting)
     choice = choose_engine(setting, cast)
     if choice.engine == "lanes":
         return run_lanes(setting, choice, progress)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.cast import NO_LINKS, Cast, Group, lane_for
 from simulator.engine.colours import (
@@ -34,6 +35,7 @@ from simulator.engine.setting import Setting
 from simulator.faults import Factor, Noise, Pause, Resource, Traffic
 from simulator.network.activity import LATENCY_BOUND_BYTES
 from simulator.network.collectives import Activity, wire
+from simulator.network.slack import never_bind
 from simulator.program.instructions import Collective, Send
 
 
@@ -60,10 +62,27 @@ class _Colours:
     meetings: list[Meeting]
 
 
-def fold(setting: Setting) -> Cast:
-    """The smallest cast that behaves as all ranks do."""
-    colours = _refine(setting)
-    return _Quotient(setting, colours).cast()
+def fold(setting: Setting, *, all_links: bool = False) -> Cast:
+    """The smallest cast that behaves as all ranks do.
+
+    Links that can hold nothing up do not tell ranks apart and carry nothing in the cast, unless `all_links`
+    asks for them (to show their utilisation).
+    """
+    idle = np.zeros(setting.fabric.n_links, dtype=bool) if all_links else _idle_links(setting)
+    colours = _refine(setting, idle)
+    return _Quotient(setting, colours, idle).cast()
+
+
+def _idle_links(setting: Setting) -> NDArray[np.bool_]:
+    """Links that never bind, faults considered."""
+    idle = never_bind(setting.fabric)
+    for effect in setting.effects:
+        match effect:
+            case Factor(Resource.LINK, targets):
+                idle[list(targets)] = False
+            case Traffic(links):
+                idle[list(links)] = False
+    return idle
 
 
 # ------------------------------------------------------------------------------------ first colours
@@ -127,11 +146,13 @@ class _Loads:
         return self._by_link(combine(groups[self._group], self._words))
 
 
-def _refine(setting: Setting) -> _Colours:
+def _refine(setting: Setting, idle: NDArray[np.bool_]) -> _Colours:
     meetings = list(_meetings(setting))
     ranks, links = rank_words(setting), _link_words(setting)
+    links[idle] = key("never binds")
     loads = [
-        [_Loads(*load, len(meeting.table), len(links)) for load in meeting.loads] for meeting in meetings
+        [_Loads(*_kept(load, idle), len(meeting.table), len(links)) for load in meeting.loads]
+        for meeting in meetings
     ]
     count = 0
     while True:
@@ -153,6 +174,14 @@ def _refine(setting: Setting) -> _Colours:
             for load in loads[number]:
                 around_links += load.on_links(salted)
         ranks, links = combine(ranks, around_ranks), combine(links, around_links)
+
+
+def _kept(load: tuple[Ints, Ints, Floats], idle: NDArray[np.bool_]) -> tuple[Ints, Ints, Floats]:
+    if not idle.any():
+        return load
+    group, link, bytes_ = load
+    keep = ~idle[link]
+    return group[keep], link[keep], bytes_[keep]
 
 
 def _group_words(meeting: Meeting, loads: list[_Loads], ranks: Words, links: Words) -> Words:
@@ -226,8 +255,9 @@ class _Load:
 class _Quotient:
     """The cast of classes."""
 
-    def __init__(self, setting: Setting, colours: _Colours):
+    def __init__(self, setting: Setting, colours: _Colours, idle: NDArray[np.bool_]):
         self._setting = setting
+        self._idle = idle
         self._colours = colours
         self._meetings = {meeting.name: meeting for meeting in colours.meetings}
         self._loads: dict[tuple[str, int, str, str], _Load] = {}
@@ -298,6 +328,7 @@ class _Quotient:
         count = np.bincount(self._colours.links)
         classes_ = self._colours.links[link]
         total = np.bincount(classes_, weights=load, minlength=len(count))
+        total[self._colours.links[self._idle]] = 0.0
         used = np.flatnonzero(total)
         tier = np.zeros(len(count), dtype=np.int64)
         tier[classes_] = fabric.tier[link]
