@@ -71,19 +71,21 @@ class _Open:
         """Whether the block can take the item. `met`: what other stages have a part in."""
         if self.launches[item.stream] + item.launches > launch_queue or len(self.items) >= most:
             return False
-        known = self.made.keys() | self.outside.keys()
-        return not self.items or not any(ref in met and ref not in known for ref in self.refs(item))
+        if not self.items or met.isdisjoint(self.refs(item)):
+            return True
+        return all(ref not in met or ref in self.made or ref in self.outside for ref in self.refs(item))
 
     def add(self, place: int, item: Item) -> None:
-        found = []
-        for ref in self.refs(item):
-            if ref in self.made:
-                found.append(self.made[ref])
-            else:
-                found.append(self.outside.setdefault(ref, -1 - len(self.outside)))
-        self.depends.append(found)
-        made: list[Ref] = [item.stream, *item.records]
-        self.made.update((ref, len(self.items)) for ref in made)
+        made, outside, number = self.made, self.outside, len(self.items)
+        self.depends.append(
+            [
+                made[ref] if ref in made else outside.setdefault(ref, -1 - len(outside))
+                for ref in self.refs(item)
+            ]
+        )
+        made[item.stream] = number
+        for event in item.records:
+            made[event] = number
         self.places.append(place)
         self.items.append(item)
         self.launches[item.stream] += item.launches
@@ -135,8 +137,13 @@ def _needs(
     over = [1 << one for one in range(before)]  # bits of what is over once a piece is
     needs = []
     for ones in depends:
-        unique = list(dict.fromkeys(ones))
-        kept = [one for one in unique if not any(over[other] >> one & 1 for other in unique if other != one)]
+        if len(ones) == 1:
+            kept = list(ones)
+        else:
+            unique = list(dict.fromkeys(ones))
+            kept = [
+                one for one in unique if not any(over[other] >> one & 1 for other in unique if other != one)
+            ]
         bits = 1 << len(over)
         for one in kept:
             bits |= over[one]
@@ -182,7 +189,10 @@ def split(
                 close()
             block.add(place, operation)
         made: list[Ref] = [operation.stream, *operation.records]
-        met = met.union(made) if spans else met.difference(made)
+        if spans:
+            met.update(made)
+        elif met:
+            met.difference_update(made)
     close()
     return _without_idle_events(result, kept)
 

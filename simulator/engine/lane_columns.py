@@ -43,15 +43,18 @@ def host_columns(rows: Sequence[tuple[Any, ...]], names: Names) -> HostSpans:
 def collective_columns(rows: Sequence[Sequence[Any]], calm: Calm, names: Names) -> Collectives:
     """Columns of [item, members, begin, end, first, last]."""
     items, members, begin, end, first, last = zip(*rows, strict=True) if (rows) else ((),) * 6
-    works = [item.work for item in items]
+    unique = dict(zip(map(id, items), items, strict=True))
+    number = {key: i for i, key in enumerate(unique)}
+    place = np.array([number[id(item)] for item in items], np.int64)
+    works = [item.work for item in unique.values()]
     return Collectives(
-        kind=np.array([names(getattr(work, "kind", "send-recv")) for work in works], np.int64),
-        axis=np.array([names(getattr(work, "group", "pp")) for work in works], np.int64),
-        size_bytes=np.array([work.size_bytes for work in works], np.float64),
+        kind=np.array([names(getattr(work, "kind", "send-recv")) for work in works], np.int64)[place],
+        axis=np.array([names(getattr(work, "group", "pp")) for work in works], np.int64)[place],
+        size_bytes=np.array([work.size_bytes for work in works], np.float64)[place],
         group_size=np.array(members, np.int64),
         begin_s=np.array(begin, np.float64),
         end_s=np.array(end, np.float64),
-        ideal_s=np.array([calm.ideal_s(item) for item in items], np.float64),
+        ideal_s=np.array([calm.ideal_s(item) for item in unique.values()], np.float64)[place],
         first_s=np.array(first, np.float64),
         last_rank=np.array(last, np.int64),
     )

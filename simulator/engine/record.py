@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.script import Item
 from simulator.engine.setting import Setting
-from simulator.program.instructions import Launch
+from simulator.program.instructions import Launch, Segment
 from simulator.timeline import Collectives, DeviceSpans, HostSpans, Lane, Timeline
 
 _NAN = math.nan
@@ -139,6 +139,7 @@ class Statics:
         self._setting = setting
         self._names = names
         self._known: dict[tuple[Item, int], tuple[float, ...]] = {}
+        self._segments: dict[tuple[Segment, int], tuple[float, float, float]] = {}
 
     def of(self, item: Item, gpu: int) -> tuple[float, ...]:
         key = (item, gpu)
@@ -158,15 +159,20 @@ class Statics:
         ideal = flops = 0.0
         share, size = _NAN, getattr(work, "size_bytes", _NAN)
         if isinstance(work, Launch):
-            kernels = work.segment.kernels
-            peaks = self._setting.gpus[gpu].peak_flops_per_s
-            flops = sum(kernel.model_flops for kernel in kernels)
-            peak = peaks[self._setting.mfu_precision]
-            ideal = sum(kernel.flops for kernel in kernels if kernel.model_flops or kernel.flops) / peak
-            size = sum(kernel.bytes for kernel in kernels)
+            key = (work.segment, gpu)
+            if key not in self._segments:
+                self._segments[key] = self._of_segment(*key)
+            ideal, flops, size = self._segments[key]
             share = 1.0
         micro_batch = getattr(work, "micro_batch", -1)
         return (item.stream, item.kind, self._names(item.name), micro_batch, ideal, flops, share, size)
+
+    def _of_segment(self, segment: Segment, gpu: int) -> tuple[float, float, float]:
+        """(ideal seconds, model FLOPs, bytes)."""
+        kernels = segment.kernels
+        peak = self._setting.gpus[gpu].peak_flops_per_s[self._setting.mfu_precision]
+        ideal = sum(kernel.flops for kernel in kernels if kernel.model_flops or kernel.flops) / peak
+        return ideal, sum(kernel.model_flops for kernel in kernels), sum(kernel.bytes for kernel in kernels)
 
 
 def _ints(values: Sequence[float]) -> NDArray[np.int64]:
