@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -44,6 +45,10 @@ class StepResult:
     """When each stage's GPUs ended a step: one array over the mesh a stage."""
 
     ends: list[Floats]
+
+
+#: Tapes of each setting, by the pieces of a block and the scripts: draws of one scenario share them.
+_TAPES: WeakKeyDictionary[Setting, dict[tuple[int, ...], tuple[Node, ...]]] = WeakKeyDictionary()
 
 
 class Stage:
@@ -133,7 +138,7 @@ class Lanes:
         self.limit = setting.scenario.software.launch_queue
         self.spanning = frozenset(name for name, axes in GROUPS.items() if "pp" in axes)
         self.stages = [Stage(self, stage) for stage in range(len(setting.scripts))]
-        self._tapes: dict[tuple[int, ...], tuple[Node, ...]] = {}
+        self._tapes = _TAPES.setdefault(setting, {})
         self._most = max(_FEWEST_PIECES, _CACHED // (len(self.samples) * math.prod(self.axes.sizes)))
         self._blocks = Blocks(self)
         self.rest = np.zeros(self.axes.ones)
@@ -172,7 +177,7 @@ class Lanes:
         return StepResult([stage.last[0].end for stage in self.stages])
 
     def _tape(self, scripts: Sequence[StepScript]) -> tuple[Node, ...]:
-        key = tuple(id(script) for script in scripts)
+        key = (self._most, *map(id, scripts))
         if key not in self._tapes:
             self._tapes[key] = build_tape(scripts, self.spanning, self.limit, self._most)
         return self._tapes[key]
