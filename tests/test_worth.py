@@ -11,6 +11,7 @@ from small import run, scenario, values
 from test_cli import call
 
 from simulator import simulate
+from simulator.parallel.schedules.base import schedules
 from simulator.study.worth import METHODS, worth
 
 NODE = {"kind": "slow-compute", "node": 2, "factor": 0.7}
@@ -103,3 +104,12 @@ def test_the_report_shows_worths_when_asked(capsys: pytest.CaptureFixture[str], 
     code, out, _ = call(capsys, "diagnose", str(file), "--worth", "single", "--json")
     assert json.loads(out)["worth"]["method"] in METHODS
     assert call(capsys, "diagnose", str(file), "--worth", "double")[0] == 2
+
+
+@pytest.mark.parametrize("schedule", schedules())
+def test_without_its_causes_every_schedule_takes_what_the_formula_says(schedule: str) -> None:
+    parallelism = {"pp": 2, "tp": 4, "dp": 4, "schedule": schedule}
+    loaded = scenario(parallelism=parallelism, batch__global_batch=128, run={"steps": 2, "warmup": 1})
+    found = worth(loaded, "cumulative", processes=1)
+    assert found.remainder_s == pytest.approx(0.0, abs=1e-9 * found.step_s)
+    assert found.seconds["pipeline bubble"] > 0
