@@ -21,6 +21,10 @@ Ref: TypeAlias = "int | str"
 #: Fewer pieces of work than this are not worth a block.
 _FEWEST: Final = 3
 
+#: Pieces of the first block after the host has waited for the device, and how fast blocks grow from there.
+_FIRST: Final = 4
+_GROWTH: Final = 4
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
@@ -166,9 +170,12 @@ def split(
     result: list[tuple[int, HostOp | Block]] = []
     met: set[Ref] = set()
     block = _Open()
+    room = most
 
     def close() -> None:
-        nonlocal block
+        nonlocal block, room
+        if block.items:
+            room *= _GROWTH
         if len(block.items) >= _FEWEST:
             result.append((block.places[0], block.close()))
         else:
@@ -179,13 +186,15 @@ def split(
         if not isinstance(operation, Item):
             close()
             result.append((place, operation))
+            if isinstance(operation, HostWait):
+                room = _FIRST  # the host has yet to get ahead
             continue
         spans = spans_stages(operation, spanning)
         if spans or not isinstance(operation.work, Launch | Collective) or operation.launches > launch_queue:
             close()
             result.append((place, operation))
         else:
-            if not block.fits(operation, met, launch_queue, most):
+            if not block.fits(operation, met, launch_queue, min(room, most)):
                 close()
             block.add(place, operation)
         made: list[Ref] = [operation.stream, *operation.records]
